@@ -128,7 +128,7 @@ def measure_cell() -> CellCosts:
 
     from dovetail.spark.streaming import cell_state
     from dovetail.spark.streaming.cell_processor import CellProcessor
-    from dovetail.storage.file_system import open_store
+    from dovetail.storage.open_store import open_store
 
     known = {"sql.streaming.queryId": "query", "streaming.sql.batchId": "0"}
     context = SimpleNamespace(getLocalProperty=known.get, partitionId=lambda: 0)

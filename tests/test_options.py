@@ -78,11 +78,11 @@ def test_refusals_follow_from_the_table(call: str, where: Where) -> None:
             {"retry": Retry(tries=3)},
             "retry= is for sources and files; it means nothing for progressive joins of tables",
         ),
-        ({"wait_ms": -1}, "wait_ms must be float, 0 or more; got -1"),
-        ({"wait_ms": "soon"}, "wait_ms must be float, 0 or more; got 'soon'"),
-        ({"workers": 1.5}, "workers must be int, 1 or more; got 1.5"),
-        ({"sample": "no"}, "sample must be bool; got 'no'"),
-        ({"work_dir": 7}, "work_dir must be str; got 7"),
+        ({"wait_ms": -1}, "wait_ms must be a number, 0 or more; got -1"),
+        ({"wait_ms": "soon"}, "wait_ms must be a number, 0 or more; got 'soon'"),
+        ({"workers": 1.5}, "workers must be an integer, 1 or more; got 1.5"),
+        ({"sample": "no"}, "sample must be True or False; got 'no'"),
+        ({"work_dir": 7}, "work_dir must be a string; got 7"),
         ({"aggregate": ["count(*)"]}, r"aggregate must be Mapping\[str, str\]; got"),
         (
             {"share": 0.1, "one": "left"},
@@ -101,8 +101,8 @@ def test_wrong_values_and_places_are_said(options: dict[str, Any], message: str)
     [
         ({"to": "list"}, "to must be one of table, reader; got 'list'"),
         ({"window": 5}, r"window must be Window, such as dovetail.window\(rows=1000\) or .*; got 5"),
-        ({"end": 3}, "end must be str .*, such as .*'available' if the available data is complete; got 3"),
-        ({"trusted": "yes"}, "trusted must be bool; got 'yes'"),
+        ({"end": 3}, "end must be a string .*, such as .*'available' if the available data is complete; got 3"),
+        ({"trusted": "yes"}, "trusted must be True or False; got 'yes'"),
     ],
 )
 def test_wrong_values_of_a_join(options: dict[str, Any], message: str) -> None:

@@ -86,11 +86,11 @@ def test_rows_that_meet_early_give_results_early() -> None:
         ({"cels": 3}, ArgumentError, "has no argument 'cels'. Did you mean 'cells'?"),
         ({"whatever": 3}, TypeError, r"help\(dovetail\.progressive\) lists its arguments"),
         ({"algorithm": "shj", "n_flush": 0.1}, InputError, "n_flush: not a parameter .* There are none"),
-        ({"algorithm": "rpj", "n_flush": "much"}, InputError, "n_flush must be float | None; got 'much'"),
+        ({"algorithm": "rpj", "n_flush": "much"}, InputError, "n_flush must be a number or None; got 'much'"),
         ({"algorithm": "rpj", "n_flush": 2}, InputError, "must be between 0 and 1"),
         ({"algorithm": "pmj", "fan_in": 2}, InputError, "fan_in must be at least 4"),
         ({"algorithm": "diner", "regions": 1}, InputError, "regions must be at least 2"),
-        ({"algorithm": "diner", "regions": True}, InputError, "regions must be int; got True"),
+        ({"algorithm": "diner", "regions": True}, InputError, "regions must be an integer; got True"),
         (
             {"n_flush": 0.1},
             InputError,

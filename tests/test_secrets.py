@@ -27,7 +27,7 @@ from dovetail.errors import DovetailError, SourceError
 from dovetail.sources import Retry
 from dovetail.sources.flight_server import TableServer
 from dovetail.storage import object_store
-from dovetail.storage.file_system import open_store
+from dovetail.storage.open_store import open_store
 
 MARK = "Sq3xT"
 TABLE = pa.table({"k": [1, 2]})

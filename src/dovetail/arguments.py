@@ -1,4 +1,4 @@
-"""Names of arguments that a call does not have, and which one was probably meant."""
+"""Arguments in errors: names that a call does not have, and which one was probably meant; types in words."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dovetail.errors import ArgumentError
 P = ParamSpec("P")
 R = TypeVar("R")
 NEAR = 0.7  # of two names: how alike they are, from 0 to 1
+TYPE_WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "True or False"}
+"""Types in error messages."""
 
 
 def check_names(call: Callable[P, R]) -> Callable[P, R]:
@@ -47,3 +49,9 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=NEAR)), None)
+
+
+def in_words(annotation: object) -> str:
+    """What a value must be, by its annotation: "a number or None"."""
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return " or ".join(TYPE_WORDS.get(kind, kind) for kind in text.split(" | "))

@@ -98,17 +98,42 @@ class Option(NamedTuple):
         return f"{start}: {self.text}"
 
 
-DIAG = {
-    "calls": "join progressive",
-    "default": None,
-    "where": Where.TABLES | Where.STEPS | Where.ARRIVING | Where.FRAMES | Where.DIAGONAL_WAVES,
-    "purpose": "algorithm='diag'",
-    "algorithm": "diag",
-}
-WINDOWS = (
-    "Put time into the condition, or join two streams; dovetail.progressive with algorithm='spo' joins within a window."
-)
 SPARKS = "A DataFrame is Spark's to compute."
+
+# Of options that several calls have in nearly the same way.
+WINDOW = Option(
+    "window",
+    "join",
+    "Window | None",
+    None,
+    "`dovetail.window(...)`; only rows within the window of each other are joined.",
+    where=Where.WINDOWED,
+    purpose="two streams",
+    instead="Put time into the condition, or join two streams; dovetail.progressive with algorithm='spo' joins within "
+    "a window.",
+    example="dovetail.window(rows=1000) or dovetail.window(time='1 hour', on='ts')",
+)
+THREADS = Option(
+    "threads",
+    "join multijoin",
+    "int | None",
+    None,
+    "how many; all cores by default. Rows and their order are the same for any number.",
+    where=Where.TABLES | Where.SEVERAL,
+    purpose="tables in process",
+    instead=SPARKS,
+    least=1,
+)
+SHARE = Option(
+    "share",
+    "join progressive",
+    "float | None",
+    None,
+    "the window, as a share of the side with the unique key.",
+    where=Where.TABLES | Where.STEPS | Where.ARRIVING | Where.FRAMES | Where.DIAGONAL_WAVES,
+    purpose="algorithm='diag'",
+    algorithm="diag",
+)
 
 OPTIONS = (
     Option(
@@ -129,39 +154,12 @@ OPTIONS = (
         where=EVERYWHERE & ~SEVERAL,
         ignored=SEVERAL,
     ),
-    Option(
-        "window",
-        "join",
-        "Window | None",
-        None,
-        "`dovetail.window(...)`; only rows within the window of each other are joined.",
-        where=Where.WINDOWED,
-        purpose="two streams",
-        instead=WINDOWS,
-        example="dovetail.window(rows=1000) or dovetail.window(time='1 hour', on='ts')",
+    WINDOW,
+    WINDOW._replace(
+        calls="aggregate",
+        text="each row of the left one at its arrival, with aggregates over its partners in the window.",
     ),
-    Option(
-        "window",
-        "aggregate",
-        "Window | None",
-        None,
-        "each row of the left one at its arrival, with aggregates over its partners in the window.",
-        where=Where.WINDOWED,
-        purpose="two streams",
-        instead=WINDOWS,
-        example="dovetail.window(rows=1000) or dovetail.window(time='1 hour', on='ts')",
-    ),
-    Option(
-        "threads",
-        "count aggregate",
-        "int | None",
-        None,
-        "how many; all cores by default.",
-        where=Where.TABLES | Where.SEVERAL,
-        purpose="tables in process",
-        instead=SPARKS,
-        least=1,
-    ),
+    THREADS._replace(calls="count aggregate", text="how many; all cores by default."),
     Option(
         "memory",
         "join multijoin",
@@ -313,17 +311,7 @@ OPTIONS = (
         "True shows the join while it runs: a chart in a notebook, a panel on a terminal, else lines. By default a "
         "join of more than a second does so in a notebook only; False is never.",
     ),
-    Option(
-        "threads",
-        "join multijoin",
-        "int | None",
-        None,
-        "how many; all cores by default. Rows and their order are the same for any number.",
-        where=Where.TABLES | Where.SEVERAL,
-        purpose="tables in process",
-        instead=SPARKS,
-        least=1,
-    ),
+    THREADS,
     Option(
         "to",
         "join",
@@ -454,24 +442,9 @@ OPTIONS = (
         purpose="streams that end",
         ignored=Where.WINDOWED | AT_REST,
     ),
-    Option(
-        "share",
-        type="float | None",
-        text="the window, as a share of the side with the unique key.",
-        **DIAG,  # type: ignore[arg-type]
-    ),
-    Option(
-        "one",
-        type="str | None",
-        text='the side with the unique key, "left" or "right".',
-        **DIAG,  # type: ignore[arg-type]
-    ),
-    Option(
-        "tables",
-        type="int | None",
-        text="into how many tables the window is divided.",
-        **DIAG,  # type: ignore[arg-type]
-    ),
+    SHARE,
+    SHARE._replace(name="one", type="str | None", text='the side with the unique key, "left" or "right".'),
+    SHARE._replace(name="tables", type="int | None", text="into how many tables the window is divided."),
     Option(
         "trusted",
         "join progressive count aggregate multijoin",

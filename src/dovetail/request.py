@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any
 
-from dovetail.arguments import refuse_unknown
+from dovetail.arguments import in_words, refuse_unknown
 from dovetail.errors import InputError
 from dovetail.options import OPTIONS, PLACES, Option, Where, accepted_by, default_of, options_of
 
@@ -155,7 +155,8 @@ def _check_value(row: Option, value: Any) -> None:
     if not is_one or (row.least is not None and value < row.least):
         least = "" if row.least is None else f", {row.least:g} or more"
         example = f", such as {row.example}" if row.example else ""
-        raise InputError(f"{row.name} must be {row.type.removesuffix(' | None')}{least}{example}; got {value!r}.")
+        wanted = in_words(row.type.removesuffix(" | None"))
+        raise InputError(f"{row.name} must be {wanted}{least}{example}; got {value!r}.")
     if row.choices and value not in row.choices:
         raise InputError(f"{row.name} must be one of {', '.join(row.choices)}; got {value!r}.")
 

@@ -21,7 +21,7 @@ from dovetail.diag.slices import Range, Sliced, SliceJoin, cut_slices
 from dovetail.errors import SourceError
 from dovetail.execution.output import output_schema
 from dovetail.sources.parquet_files import File, ParquetRows, group_sizes, read_footer
-from dovetail.storage.file_system import LocalStore
+from dovetail.storage.local_store import LocalStore
 
 ONES, MANY = 500, 2100
 EVERY = (Side.LEFT, Side.RIGHT)

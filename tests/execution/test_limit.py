@@ -66,9 +66,9 @@ def test_named_algorithms(algorithm: str) -> None:
 @pytest.mark.parametrize("limit", [-1, 1.5, "10", True])
 def test_what_is_no_limit(limit: Any) -> None:
     rows = pa.table({"x": [1, 2]})
-    with pytest.raises(InputError, match="limit must be int, 0 or more"):
+    with pytest.raises(InputError, match="limit must be an integer, 0 or more"):
         dovetail.join(rows, rows, "l.x = r.x", limit=limit)
-    with pytest.raises(InputError, match="limit must be int, 0 or more"):
+    with pytest.raises(InputError, match="limit must be an integer, 0 or more"):
         dovetail.progressive(rows, rows, "l.x = r.x", limit=limit)
 
 
@@ -77,7 +77,7 @@ def test_explain_shows_the_limit() -> None:
     for progressive in (False, True):
         plan = dovetail.explain(rows, rows, "l.x = r.x", limit=1000, progressive=progressive)
         assert "limit      1,000 rows, after which the join stops" in plan.explain()
-    with pytest.raises(InputError, match="limit must be int"):
+    with pytest.raises(InputError, match="limit must be an integer"):
         dovetail.explain(rows, rows, "l.x = r.x", limit=-3)
 
 

@@ -107,7 +107,7 @@ def test_every_thread_has_its_part_of_the_results() -> None:
 
 
 def test_a_number_of_threads_is_asked_for() -> None:
-    with pytest.raises(InputError, match="threads must be int, 1 or more"):
+    with pytest.raises(InputError, match="threads must be an integer, 1 or more"):
         dovetail.multijoin({alias: INPUTS[alias] for alias in "abc"}, JOINS["chain"][1], threads=0)
 
 

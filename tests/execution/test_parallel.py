@@ -155,7 +155,7 @@ def test_an_error_in_a_worker_is_raised(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_it_refuses() -> None:
-    with pytest.raises(InputError, match="workers must be int, 1 or more; got 0"):
+    with pytest.raises(InputError, match="workers must be an integer, 1 or more; got 0"):
         dovetail.progressive(LEFT, RIGHT, "l.k = r.k", workers=0)
     with pytest.raises(PlanError, match="workers= supports inner joins only"):
         dovetail.progressive(LEFT, RIGHT, "l.k = r.k", "left", workers=2)

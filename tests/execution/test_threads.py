@@ -134,7 +134,7 @@ def test_a_reader_that_is_left_early_ends_its_threads() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match="to must be one of table, reader; got 'pandas'"):
         dovetail.join(LEFT, RIGHT, "l.k = r.k", to="pandas")
-    with pytest.raises(InputError, match="threads must be int, 1 or more; got 0"):
+    with pytest.raises(InputError, match="threads must be an integer, 1 or more; got 0"):
         dovetail.join(LEFT, RIGHT, "l.k = r.k", threads=0)
     with pytest.raises(PlanError, match="progress=True is for to='table'"):
         dovetail.join(LEFT, RIGHT, "l.k = r.k", to="reader", progress=True)

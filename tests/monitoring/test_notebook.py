@@ -12,8 +12,8 @@ import pytest
 from tests.monitoring.runs import HOSTILE, recorded
 
 import dovetail
-from dovetail.monitoring.notebook import draw_in_place, recording_html
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED
+from dovetail.monitoring.terminal import draw_in_cell
 
 TABLE = pa.table({"k": range(2000)})
 
@@ -51,7 +51,7 @@ def outputs(monkeypatch: pytest.MonkeyPatch) -> Outputs:
 @pytest.mark.parametrize("outcome", [DONE, STOPPED, FAILED, RUNNING])
 def test_a_chart_is_well_formed(outcome: str) -> None:
     recording = recorded(outcome=outcome, error="it broke", names=(HOSTILE, "b"), on=f"l.a = '{HOSTILE}'")
-    html = recording_html(recording)
+    html = recording._repr_html_()
     end = html.index("</svg>") + len("</svg>")
     svg = ElementTree.fromstring(html[:end])
     assert any("3,600" in (text.text or "") for text in svg.iter())
@@ -67,7 +67,7 @@ def test_a_recording_is_told_in_a_line() -> None:
 
 def test_one_output_is_replaced(outputs: Outputs) -> None:
     recording = recorded(outcome=RUNNING)
-    drawing = draw_in_place(recording, delay_s=0.0)
+    drawing = draw_in_cell(recording, delay_s=0.0)
     next(drawing)
     next(drawing)
     drawing.close()

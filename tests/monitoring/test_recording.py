@@ -21,7 +21,7 @@ from dovetail.execution.in_process import Sizes
 from dovetail.monitoring.recording import Catalogue, Recording, from_line, to_line
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Heading
 from dovetail.sources.parquet_files import parquet_source
-from dovetail.storage.file_system import open_store
+from dovetail.storage.open_store import open_store
 
 HEADING = Heading("l.k = r.k", ("orders", "payments"), "shj", "join  inner")
 ROWS = pa.table({"k": [i % 5 for i in range(40)]})

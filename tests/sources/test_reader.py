@@ -388,7 +388,7 @@ def test_inputs_that_cannot_be_joined_are_refused_at_once() -> None:
     reader = numbers(3).to_reader()
     with pytest.raises(InputError, match="both sides are the same reader"):
         dovetail.progressive(reader, reader, ON)
-    with pytest.raises(InputError, match="wait_ms must be float, 0 or more"):
+    with pytest.raises(InputError, match="wait_ms must be a number, 0 or more"):
         dovetail.progressive(numbers(3), numbers(3), ON, wait_ms=-1)
 
 

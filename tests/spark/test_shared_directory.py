@@ -24,7 +24,7 @@ from dovetail.spark.session import shared_directory
 from dovetail.spark.session.shared_directory import SharedDirectory, working_directory
 from dovetail.spark.session.task_calls import call_in_each_task, call_in_task
 from dovetail.storage.blocks import BlockStore
-from dovetail.storage.file_system import open_store
+from dovetail.storage.open_store import open_store
 
 ADVICE = "Give state_dir= another one."
 ON = "l.k = r.k AND l.a > r.b"

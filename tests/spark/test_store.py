@@ -27,7 +27,7 @@ from dovetail.spark import written_files
 from dovetail.spark.session import shared_directory
 from dovetail.spark.session.shared_directory import SharedDirectory, working_directory
 from dovetail.spark.streaming.state_dir import state_directory, table_directory
-from dovetail.storage.file_system import open_store
+from dovetail.storage.open_store import open_store
 from dovetail.storage.owned_place import give_up
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]

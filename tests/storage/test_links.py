@@ -15,7 +15,8 @@ import pytest
 from dovetail.errors import StateError
 from dovetail.spark.streaming.reports import Report, Reports
 from dovetail.storage.blocks import BlockStore
-from dovetail.storage.file_system import LocalStore, open_store
+from dovetail.storage.local_store import LocalStore
+from dovetail.storage.open_store import open_store
 from dovetail.storage.segments import SegmentStore
 from dovetail.storage.stored_state import stored_joins
 

@@ -13,8 +13,8 @@ import pytest
 from tests.full_disk import REASON, full_disk
 
 from dovetail.errors import InputError, StateError
-from dovetail.storage.file_system import DamagedError
 from dovetail.storage.local_cache import FORGOTTEN_S, LOCK, UNFINISHED, LocalCache
+from dovetail.storage.store import DamagedError
 
 
 def content(key: str, size: int = 1000) -> bytes:

@@ -28,8 +28,8 @@ from dovetail.spark.streaming.cell_processor import CellProcessor
 from dovetail.spark.streaming.reports import MOST_OLD, Report, Reports, Totals
 from dovetail.spark.streaming.stream_join import StreamJoin
 from dovetail.storage import object_store, segments
-from dovetail.storage.file_system import open_store
 from dovetail.storage.local_cache import LocalCache
+from dovetail.storage.open_store import open_store
 from dovetail.storage.segments import SWEEPS
 from dovetail.storage.stored_state import removable_query, stored_joins
 

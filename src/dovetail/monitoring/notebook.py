@@ -11,15 +11,13 @@ All of it is one SVG without style sheets, since a notebook has its own; text ha
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 from dovetail.core.markup import Html, tag, together
 from dovetail.monitoring import plot
 from dovetail.monitoring import snapshot as figures
 from dovetail.monitoring.formatting import clock_time, format_seconds, format_share, short
 from dovetail.monitoring.plot import Frame, Points
-from dovetail.monitoring.recording import Recording
-from dovetail.monitoring.screens import CellOutput
 from dovetail.monitoring.snapshot import DONE, RunSnapshot
 
 WIDTH, HEIGHT = 720, 318
@@ -41,31 +39,8 @@ ESTIMATE = "#8250c8"
 OTHER = "#aab2ba"
 
 
-def draw_in_place(recording: Recording, delay_s: float) -> Generator[None, None, None]:
-    """An output of the cell that is replaced whenever this goes on; a run shorter than the delay has none."""
-    output = CellOutput()
-
-    def draw() -> None:
-        if output.is_shown or (recording.heading is not None and recording.seconds >= delay_s):
-            output.show(_bundle(recording))
-
-    try:
-        while True:
-            draw()
-            yield
-    finally:
-        draw()
-
-
-def _bundle(recording: Recording) -> dict[str, str]:
-    return {"text/html": recording_html(recording), "text/plain": repr(recording)}
-
-
-def recording_html(recording: Recording) -> str:
-    """The run as it is now."""
-    if recording.heading is None:
-        return str(tag("p", "not yet begun"))
-    snapshot = recording.snapshot()
+def run_html(snapshot: RunSnapshot, label: str) -> str:
+    """A run as it is now. The label is for those who cannot see it."""
     svg = tag(
         "svg",
         *_header(snapshot),
@@ -76,7 +51,7 @@ def recording_html(recording: Recording) -> str:
         height=HEIGHT,
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
-        aria_label=repr(recording),
+        aria_label=label,
         font_family=FONT,
         style="max-width:100%;height:auto",
     )

@@ -129,9 +129,9 @@ class Recording:
         return f"<Recording {visible(self.heading.title, one_line=True)}: {self.outcome}, {done}>"
 
     def _repr_html_(self) -> str:
-        from dovetail.monitoring.notebook import recording_html
+        from dovetail.monitoring.notebook import run_html
 
-        return recording_html(self)
+        return "<p>not yet begun</p>" if self.heading is None else run_html(self.snapshot(), repr(self))
 
     @property
     def latest(self) -> Moment:
@@ -345,7 +345,7 @@ class StoredLines:
     """A recording in an object store. Failures are the reader's to notice: no join ends because of them."""
 
     def __init__(self, uri: str | os.PathLike[str]) -> None:
-        from dovetail.storage.file_system import open_store  # takes Arrow with it
+        from dovetail.storage.open_store import open_store  # takes Arrow with it
 
         place = open_store(uri)
         self._store, self._name = place.parent, place.name

@@ -14,9 +14,8 @@ from rich.text import Text
 
 from dovetail.monitoring import snapshot as figures
 from dovetail.monitoring.formatting import clock_time, format_bytes, short
-from dovetail.monitoring.notebook import draw_in_place
 from dovetail.monitoring.recording import Recording
-from dovetail.monitoring.screens import LINE_S, in_notebook, live_display, redraw_in_thread
+from dovetail.monitoring.screens import LINE_S, CellOutput, in_notebook, live_display, redraw_in_thread
 from dovetail.monitoring.snapshot import FAILED, Heading, Noted, RunSnapshot
 from dovetail.visible import visible
 
@@ -186,7 +185,7 @@ def draw(
     stream = sys.stderr if file is None else file
     drawing: Drawing
     if file is None and console is None and in_notebook():
-        drawing = draw_in_place(recording, delay_s)
+        drawing = draw_in_cell(recording, delay_s)
     elif console or stream.isatty():
         drawing = _panel(recording, stream, console)
     else:
@@ -241,3 +240,19 @@ def line(recording: Recording) -> str:
     words += [f"{figure.now} {figure.label}" for figure in figures.shown_figures(snapshot)]
     words += [f"{source.name} {source.state} {source.rows:,}" for source in figures.sources(snapshot)]
     return visible("  ".join(words), one_line=True)
+
+
+def draw_in_cell(recording: Recording, delay_s: float) -> Generator[None, None, None]:
+    """An output of the cell that is replaced whenever this goes on; a run shorter than the delay has none."""
+    output = CellOutput()
+
+    def draw() -> None:
+        if output.is_shown or (recording.heading is not None and recording.seconds >= delay_s):
+            output.show({"text/html": recording._repr_html_(), "text/plain": repr(recording)})
+
+    try:
+        while True:
+            draw()
+            yield
+    finally:
+        draw()

@@ -25,7 +25,7 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.kernels.windows import apart
 from dovetail.matching.sweep_order import NO_WORDS, Items, SweepOrder
-from dovetail.operators.diner.diner import Diner
+from dovetail.operators.diner.diner import EVICTION_PARAMETERS, Diner
 from dovetail.operators.diner.keys import Keyed
 from dovetail.operators.diner.sides import MakeRoom, SpilledRows
 from dovetail.operators.pmj.merge import Merge, meetings
@@ -45,14 +45,7 @@ EXTRA_ROW_BYTES = 32  # of a row in a run: its ticks and its interval
 class DinerMerge(Diner):
     spec: ClassVar[OperatorSpec] = OperatorSpec(
         name="diner_merge",
-        parameters={
-            "regions": int,
-            "middle": str,
-            "ties": str,
-            "counted": bool,
-            "ageing": bool,
-            "fan_in": int,
-        },
+        parameters={**EVICTION_PARAMETERS, "fan_in": int},
     )
 
     @staticmethod

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, cast
 
-from dovetail.arguments import nearest
+from dovetail.arguments import in_words, nearest
 from dovetail.condition.graph import Graph
 from dovetail.errors import ArgumentError, InputError, PlanError
 from dovetail.operators.protocol import JoinOperator, OperatorSpec
@@ -123,4 +123,4 @@ def check_parameters(spec: OperatorSpec, given: Mapping[str, Any]) -> None:
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         good = is_whole if wanted is int else isinstance(value, wanted) or (is_whole and isinstance(1.0, wanted))
         if not good:
-            raise InputError(f"{name} must be {getattr(wanted, '__name__', wanted)}; got {value!r}.")
+            raise InputError(f"{name} must be {in_words(wanted)}; got {value!r}.")

@@ -22,7 +22,7 @@ from pyarrow.fs import LocalFileSystem
 from dovetail.core.tables import dataset_of, format_of, input_path, plain_schema
 from dovetail.errors import DovetailError, InputError, SourceError, StateError
 from dovetail.sources.protocol import Piece, Place, conform_schema
-from dovetail.storage.file_system import Entry, Store
+from dovetail.storage.store import Entry, Store
 
 BATCH_ROWS, BATCH_BYTES = 1 << 15, 1 << 22  # of a source, at most; bytes by the files' statistics
 VARIABLE = frozenset(type_.id for type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()))

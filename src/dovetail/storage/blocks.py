@@ -20,8 +20,10 @@ from dovetail.core.directories import is_plain_name
 from dovetail.core.metrics import Counters
 from dovetail.core.owned_directories import remove_owned, temporary_directory
 from dovetail.errors import InputError, StateError
-from dovetail.storage.file_system import DamagedError, LocalStore, Place, Store, Upload, open_store
+from dovetail.storage.local_store import LocalStore
 from dovetail.storage.mapped_block import MappedBlock
+from dovetail.storage.open_store import Place, open_store
+from dovetail.storage.store import DamagedError, Store, Upload
 
 SUFFIX = ".arrow"
 NEEDED, ZONE = frozenset({"name", "rows", "nbytes", "checksum"}), frozenset({"low", "high"})

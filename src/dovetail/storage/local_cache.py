@@ -29,7 +29,7 @@ import pyarrow as pa
 from dovetail.core.directories import private_directory
 from dovetail.errors import StateError
 from dovetail.storage.budget import parse_bytes
-from dovetail.storage.file_system import CheckedFile, DamagedError, check_file, open_file
+from dovetail.storage.store import CheckedFile, DamagedError, check_file, open_file
 
 DIRECTORY, LIMIT = "DOVETAIL_CACHE_DIR", "DOVETAIL_CACHE_SIZE"
 DEFAULT_LIMIT = "10GB"

@@ -27,8 +27,8 @@ import pyarrow.fs as pafs
 
 from dovetail.core.addresses import redacted, without_secrets
 from dovetail.errors import InputError, StateError
-from dovetail.storage.file_system import Entry, FileSystem, OpenedParts, Opener, Store, Upload
 from dovetail.storage.local_cache import LocalCache, worker_cache
+from dovetail.storage.store import Entry, FileSystem, OpenedParts, Opener, Store, Upload
 
 ATTEMPTS = 8
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0

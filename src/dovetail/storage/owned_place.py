@@ -22,7 +22,7 @@ from typing import NamedTuple
 from dovetail.core.directories import private_directory
 from dovetail.core.owned_directories import owned_directory, remove_owned
 from dovetail.errors import DovetailError
-from dovetail.storage.file_system import Store
+from dovetail.storage.store import Store
 
 Check = Callable[[Store], bool]
 """Whether a place has become something to keep."""

@@ -20,7 +20,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from dovetail.storage.blocks import Block, BlockStore, PagedBlock
-from dovetail.storage.file_system import Place, Store, open_store
+from dovetail.storage.open_store import Place, open_store
+from dovetail.storage.store import Store
 
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
 

@@ -28,8 +28,9 @@ from dovetail.core.directories import is_plain_name
 from dovetail.core.rows import Side, take_rows
 from dovetail.errors import InputError, StateError
 from dovetail.storage.blocks import RECOVERY, Block, BlockStore, check_block, is_count
-from dovetail.storage.file_system import DamagedError, Place, Store, open_store
+from dovetail.storage.open_store import Place, open_store
 from dovetail.storage.segments import SEGMENT
+from dovetail.storage.store import DamagedError, Store
 
 LAYOUT = "layout.json"
 CELL, COPY = "cell-{}", "manifest-{}.json"

@@ -475,7 +475,7 @@ def test_explain(left: DataFrame, right: DataFrame) -> None:
         ({"on": "l.k = r.kk"}, ConditionError, "r.kk: no such column; did you mean r.k"),
         ({"on": "l.name = r.k"}, ConditionError, "cannot be compared"),
         ({"on": "l.k = r.k", "cels": 3}, InputError, "has no argument 'cels'. Did you mean 'cells'"),
-        ({"on": "l.k = r.k", "cells": 0}, InputError, "cells must be int, 1 or more; got 0"),
+        ({"on": "l.k = r.k", "cells": 0}, InputError, "cells must be an integer, 1 or more; got 0"),
         ({"on": "l.k = r.k", "suffix": ""}, InputError, "two columns called 'k'"),
         ({"on": "l.k < r.k", "algorithm": "shj"}, PlanError, "needs at least one equality"),
         ({"on": "l.k = r.k", "how": "sideways"}, InputError, "how must be one of"),

@@ -11,13 +11,13 @@ import pytest
 
 from dovetail.spark.early.files import WaveFiles, new_directory
 from dovetail.spark.session.shared_directory import SharedDirectory
-from dovetail.storage.file_system import open_store
+from dovetail.storage.open_store import open_store
 
 DRIVER = """
 import os, sys
 from dovetail.spark.early.files import WaveFiles, new_directory
 from dovetail.spark.session.shared_directory import SharedDirectory
-from dovetail.storage.file_system import open_store
+from dovetail.storage.open_store import open_store
 
 files = WaveFiles(new_directory(SharedDirectory(open_store(sys.argv[1])), "waves"))
 files.replace("log.json", "{}")

@@ -12,7 +12,7 @@ from dovetail.errors import StateError
 from dovetail.spark.early.files import WaveFiles
 from dovetail.spark.early.log import DONE, FORMAT, PLAN, WaveLog
 from dovetail.spark.session.shared_directory import SharedDirectory
-from dovetail.storage.file_system import open_store
+from dovetail.storage.open_store import open_store
 
 
 def read(place: Path, drawn: str, given: str) -> WaveLog | None:

@@ -245,7 +245,7 @@ def test_what_cannot_be_done_is_refused_at_once(frames: tuple[DataFrame, DataFra
         ({"algorithm": "diner"}, PlanError, "joined in waves"),
         ({"aggregate": {"m": "max(l.x)"}}, PlanError, "no bounds"),
         ({"until": 1.5}, InputError, "relative error"),
-        ({"cells": 0}, InputError, "cells must be int, 1 or more"),
+        ({"cells": 0}, InputError, "cells must be an integer, 1 or more"),
         ({"seeds": 0}, InputError, "Did you mean 'seed'"),
         ({"sample": False}, InputError, "sample= is for DataFrames with `order_by`"),
     ):

@@ -18,8 +18,10 @@ from dovetail.errors import InputError, StateError
 from dovetail.spark.exchange import publishing
 from dovetail.spark.exchange.publishing import STAGE, commit, finish_others, stage_for, written_files
 from dovetail.storage import object_store
-from dovetail.storage.file_system import LocalStore, Store, open_store
+from dovetail.storage.local_store import LocalStore
+from dovetail.storage.open_store import open_store
 from dovetail.storage.owned_place import own
+from dovetail.storage.store import Store
 
 OWN = "f" * 32
 

@@ -16,7 +16,7 @@ import dovetail
 from dovetail.errors import InputError
 from dovetail.spark.exchange.publishing import commit
 from dovetail.spark.frames.sink import _write_part
-from dovetail.storage.file_system import open_store
+from dovetail.storage.open_store import open_store
 
 pytestmark = pytest.mark.spark
 

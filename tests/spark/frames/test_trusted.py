@@ -94,7 +94,7 @@ def test_trusted_text_and_columns(
         dovetail.join(left, right, "twice(l.k) = r.w")
     assert dovetail.count(left, right, "twice(l.k) = r.w", trusted=True) == 1
     assert dovetail.join(left, right, F.call_function("twice", left["k"]) == right["w"]).count() == 1
-    with pytest.raises(InputError, match="trusted must be bool; got 'yes'"):
+    with pytest.raises(InputError, match="trusted must be True or False; got 'yes'"):
         dovetail.join(left, right, ON, trusted="yes")
 
 

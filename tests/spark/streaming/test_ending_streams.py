@@ -167,7 +167,7 @@ def test_what_cannot_end_is_refused(spark: SparkSession, place: Path) -> None:
         dovetail.join(left, right, "l.k = r.k", algorithm="diner")
     with pytest.raises(PlanError, match="if the streams end, set end="):
         dovetail.join(left, right, "l.x < r.x")
-    with pytest.raises(InputError, match="end must be str"):
+    with pytest.raises(InputError, match="end must be a string"):
         dovetail.join(left, right, "l.k = r.k", end=3)
     with pytest.raises(PlanError, match="if the streams end"):
         dovetail.join(left, right, "l.k = r.k", "left")

@@ -399,7 +399,7 @@ def test_what_does_not_spill_is_not_told_to(tmp_path: Path) -> None:
     ("algorithm", "parameters", "message"),
     [
         ("diner", {"regoins": 5}, "not a parameter of algorithm='diner'"),
-        ("diner", {"regions": "5"}, "regions must be int"),
+        ("diner", {"regions": "5"}, "regions must be an integer"),
         ("xjoin", {"shed": True}, "lost results would not be counted"),
         ("auto", {"fan_in": 4}, "fan_in"),
     ],

@@ -44,6 +44,7 @@ from dovetail.storage.resident_snapshot import ResidentSnapshot
 from dovetail.storage.row_store import MOST_BYTES
 
 MOST_PAIRS = 1 << 18  # in one yield
+EVICTION_PARAMETERS = {"regions": int, "middle": str, "ties": str, "counted": bool, "ageing": bool}
 
 Words = NDArray[np.int64]
 
@@ -51,15 +52,7 @@ Words = NDArray[np.int64]
 class Diner(JoinOperator):
     spec: ClassVar[OperatorSpec] = OperatorSpec(
         name="diner",
-        parameters={
-            "regions": int,
-            "middle": str,
-            "ties": str,
-            "counted": bool,
-            "outer_blocks": int,
-            "ageing": bool,
-            "reload": bool,
-        },
+        parameters={**EVICTION_PARAMETERS, "outer_blocks": int, "reload": bool},
     )
 
     def __init__(self, workspace: Workspace) -> None:

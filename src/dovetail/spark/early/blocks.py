@@ -25,7 +25,7 @@ from dovetail.routing.routers import Router, Visits
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected
 from dovetail.spark.session.workers import settle
 from dovetail.storage.blocks import Block, BlockStore
-from dovetail.storage.file_system import Place
+from dovetail.storage.open_store import Place
 
 WRITTEN = "side tinyint, rows bigint, block string, cells array<int>"
 WAITING_BYTES = 1 << 26  # rows of a task that wait for their page to be large enough

@@ -17,8 +17,8 @@ import pyarrow as pa
 from dovetail.spark.exchange.packing import from_bytes, to_bytes
 from dovetail.spark.session.shared_directory import SharedDirectory
 from dovetail.storage.blocks import Block, BlockStore
-from dovetail.storage.file_system import Store
 from dovetail.storage.owned_place import give_up, owned_place
+from dovetail.storage.store import Store
 
 FETCHED_BYTES = 1 << 24  # by a task
 

@@ -14,7 +14,7 @@ from dovetail.core.rows import Side
 from dovetail.execution.at_rest import Work
 from dovetail.execution.out_of_core import Chunked
 from dovetail.storage.blocks import BlockStore
-from dovetail.storage.file_system import Place
+from dovetail.storage.open_store import Place
 
 GIVEN = "matches bigint, block string, sums array<double>"
 ARROW_GIVEN = pa.schema([("matches", pa.int64()), ("block", pa.string()), ("sums", pa.list_(pa.float64()))])

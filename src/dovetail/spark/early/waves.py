@@ -61,7 +61,7 @@ from dovetail.spark.session.workers import settle
 from dovetail.spark.worker_python import prepare_workers
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import bytes_of
-from dovetail.storage.file_system import is_local
+from dovetail.storage.open_store import is_local
 
 WAVES = "waves"
 CELLS = 256  # the finer, the earlier the first results and the narrower the bounds; the coarser, the less work in all

@@ -25,9 +25,11 @@ from typing import Any, NamedTuple
 
 from dovetail.core.directories import is_plain_name
 from dovetail.errors import InputError, StateError
-from dovetail.storage.file_system import LocalStore, Place, Store, of
+from dovetail.storage.local_store import LocalStore
 from dovetail.storage.object_store import AT_ONCE
+from dovetail.storage.open_store import Place, open_store
 from dovetail.storage.owned_place import remove_forgotten
+from dovetail.storage.store import Store
 
 STAGE, COMMIT = "_dovetail-", "commit.json"
 NEW, OLD, SUCCESS = "new", "old", "_SUCCESS"
@@ -142,7 +144,7 @@ def written_files(path: Place) -> list[str]:
 
     Paths, or URIs without credentials and options. Files of a write that is being published may move meanwhile.
     """
-    target = of(path)
+    target = open_store(path)
     found = {name: target for name in _visible(target) if _is_data(name)}
     for stage in _stages(target):
         decided = Commit.read(stage)

@@ -20,8 +20,10 @@ import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
 from dovetail.core.addresses import scheme_of
-from dovetail.storage.file_system import FileSystem, LocalStore, Store, of, opener_of
+from dovetail.storage.local_store import LocalStore
 from dovetail.storage.object_store import KNOWN, ObjectStore, make_s3
+from dovetail.storage.open_store import open_store, opener_of
+from dovetail.storage.store import FileSystem, Store
 
 Get = Callable[[str], str | None]
 """A setting of Hadoop by its name."""
@@ -76,13 +78,13 @@ def _open_root(root: str, get: Get) -> Store:
     match KNOWN.get(parts.scheme):
         case "s3":
             settings = _s3_settings(parts.netloc, get)
-            return ObjectStore(root, ConfiguredS3(settings)) if settings else of(root)
+            return ObjectStore(root, ConfiguredS3(settings)) if settings else open_store(root)
         case "abfs" | "abfss":
             account = parts.netloc.partition("@")[2]
             key = get(f"fs.azure.account.key.{account}")
             known = (("account_name", account.partition(".")[0]), ("account_key", key or ""))
-            return ObjectStore(root, ConfiguredAzure(known)) if key else of(root)
-    return of(root)
+            return ObjectStore(root, ConfiguredAzure(known)) if key else open_store(root)
+    return open_store(root)
 
 
 def _s3_settings(bucket: str, get: Get) -> tuple[tuple[str, str], ...]:

@@ -26,7 +26,7 @@ from dovetail.sources.parquet_files import File, Footer, ParquetRows, Stamp, gro
 from dovetail.spark.frames.file_systems import stored_file
 from dovetail.spark.frames.schemas import arrow_schema, session_zone
 from dovetail.spark.versions import arrow_type
-from dovetail.storage.file_system import Store
+from dovetail.storage.store import Store
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 PASSED = ("SubqueryAlias", "View")

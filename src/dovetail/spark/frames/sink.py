@@ -39,8 +39,9 @@ from dovetail.spark.session.shared_directory import shared_directory
 from dovetail.spark.session.workers import settle
 from dovetail.spark.versions import types_named
 from dovetail.spark.worker_python import prepare_workers
-from dovetail.storage.file_system import Store, of
+from dovetail.storage.open_store import open_store
 from dovetail.storage.owned_place import give_up, own
+from dovetail.storage.store import Store
 
 MODES = ("error", "overwrite", "append")
 ADVICE = SHARED.format("Give")
@@ -92,7 +93,7 @@ def write_dataframe(frame: DataFrame, path: str | os.PathLike[str], mode: str) -
         raise InputError("a stream is written by its query: use frame.writeStream.")
     _check_types(frame.schema)
     prepare_workers(frame.sparkSession)
-    target = of(path)
+    target = open_store(path)
     make = partial(stage_for, target, mode, f"{STAGE}{uuid.uuid4().hex}")
     shared = shared_directory(frame.sparkSession, make, ADVICE, is_scratch=True)
     stage = own(shared.place, unless=is_committed) if shared.is_seen else shared.place

@@ -26,8 +26,10 @@ from dovetail.core.directories import private_directory
 from dovetail.errors import DovetailError, InputError, StateError
 from dovetail.spark.session.task_calls import call_in_each_task, call_in_task
 from dovetail.spark.worker_python import is_connect
-from dovetail.storage.file_system import LocalStore, Place, Store, of
-from dovetail.storage.file_system import register_file_system as register_file_system  # for dovetail.spark
+from dovetail.storage.local_store import LocalStore
+from dovetail.storage.open_store import Place, open_store
+from dovetail.storage.open_store import register_file_system as register_file_system  # for dovetail.spark
+from dovetail.storage.store import Store
 
 ADVICE = (
     "{} a place that all workers reach: a directory that each of them mounts under the same path, or an object store "
@@ -54,7 +56,7 @@ class SharedDirectory:
 
 def working_directory(spark: SparkSession, given: Place | None, advice: str) -> SharedDirectory:
     """The shared place that was given, as a path or URI; a temporary directory of the workers if there is none."""
-    place = None if given is None else of(given)
+    place = None if given is None else open_store(given)
     return shared_directory(spark, partial(_make, place, advice), advice)
 
 

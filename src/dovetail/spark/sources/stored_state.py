@@ -18,7 +18,8 @@ from dovetail.errors import InputError
 from dovetail.spark.sources.columns import spark_schema
 from dovetail.spark.sources.remote import check_names, text
 from dovetail.spark.versions import utc_schema
-from dovetail.storage.file_system import Store, of
+from dovetail.storage.open_store import open_store
+from dovetail.storage.store import Store
 from dovetail.storage.stored_state import StoredJoin, last_commit, stored_joins
 
 OPTIONS = ("path", "table", "query", "join", "input", "checkpoint")
@@ -42,7 +43,7 @@ class StateFormat(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         check_names(options, OPTIONS)
-        directory = of(text(options, "path", "/shared/dovetail"))
+        directory = open_store(text(options, "path", "/shared/dovetail"))
         query, self._committed = options.get("query"), None
         if "checkpoint" in options:
             found, self._committed = last_commit(options["checkpoint"])

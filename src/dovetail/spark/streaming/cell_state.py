@@ -21,8 +21,8 @@ from dovetail.operators.protocol import JoinOperator, Manifest
 from dovetail.spark.streaming.state_dir import check_layout, layout_digest
 from dovetail.spark.streaming.stream_join import CellJoin
 from dovetail.storage.blocks import RECOVERY
-from dovetail.storage.file_system import Store
 from dovetail.storage.segments import SegmentStore
+from dovetail.storage.store import Store
 from dovetail.storage.stored_state import CELL, parse_manifest, write_copy
 
 

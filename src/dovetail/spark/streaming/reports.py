@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from dovetail.core.metrics import Estimate
 from dovetail.estimation.estimate import CONFIDENCE
-from dovetail.storage.file_system import Place, Store, of
+from dovetail.storage.open_store import Place, open_store
+from dovetail.storage.store import Store
 from dovetail.storage.stored_state import REPORT
 
 NOTHING = "-"
@@ -78,7 +79,7 @@ class Reports:
     """The reports of the cells of one query, in one of its micro-batches."""
 
     def __init__(self, directory: Place, batch: int) -> None:
-        self._place = of(directory)
+        self._place = open_store(directory)
         self._batch = batch
         self._place.prepare()
         self._names = _listed(self._place, batch)

@@ -17,8 +17,9 @@ from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, wor
 from dovetail.spark.worker_python import is_connect
 from dovetail.storage.blocks import RECOVERY
 from dovetail.storage.budget import parse_bytes
-from dovetail.storage.file_system import Place, Store, of
+from dovetail.storage.open_store import Place, open_store
 from dovetail.storage.owned_place import owned_place
+from dovetail.storage.store import Store
 from dovetail.storage.stored_state import LAYOUT
 
 TABLE = "table"
@@ -72,7 +73,7 @@ def check_layout(join: Place, layout: dict[str, Any], *, is_new: bool = True) ->
     `is_new`: no manifest is known, so that there may be no layout yet. Of a store, a worker asks once: it is asked for
     every cell.
     """
-    place = of(join)
+    place = open_store(join)
     if _known_layouts.get(place.key) == layout:
         return
     text = place.get(LAYOUT)

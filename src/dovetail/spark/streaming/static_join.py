@@ -47,7 +47,7 @@ from dovetail.spark.frames.schemas import carried_schema, result_fields
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.state_dir import table_directory
 from dovetail.storage.blocks import RECOVERY, Block, BlockStore
-from dovetail.storage.file_system import Place
+from dovetail.storage.open_store import Place
 from dovetail.storage.segments import SegmentStore
 
 PART_ROWS = 1 << 20

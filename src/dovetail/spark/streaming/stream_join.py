@@ -22,7 +22,8 @@ from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, multi_packer, p
 from dovetail.spark.session.options import LATENCY_S
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
-from dovetail.storage.file_system import Place, Store, of
+from dovetail.storage.open_store import Place, open_store
+from dovetail.storage.store import Store
 
 FORMAT = 4  # of the segments, with the hashes in them: to be raised when a release writes others
 BATCH_ROWS = 1 << 16
@@ -52,7 +53,7 @@ class Setting:
 
     def place(self, query: str) -> Store:
         """Where a query keeps what belongs to the join. Its id stays the same when it is started again."""
-        return of(self.state_dir) / query / quote(self.metrics, safe="")
+        return open_store(self.state_dir) / query / quote(self.metrics, safe="")
 
 
 @dataclass(frozen=True)  # no slots: what follows from the fields is computed once, cells ask for it all the time

@@ -15,10 +15,12 @@ from tests.storage.s3_server import ACCESS_KEY, SECRET_KEY, Faults, S3Server, s3
 
 from dovetail.core.addresses import redacted, without_secrets
 from dovetail.errors import InputError, StateError
-from dovetail.storage import file_system, local_cache, object_store
+from dovetail.storage import local_cache, object_store
+from dovetail.storage import open_store as stores
 from dovetail.storage.blocks import BlockStore
-from dovetail.storage.file_system import DamagedError, Store, open_store
 from dovetail.storage.local_cache import LocalCache
+from dovetail.storage.open_store import open_store
+from dovetail.storage.store import DamagedError, Store
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +45,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, server: S3Server, monk
     if request.param == "directory":
         return open_store(tmp_path / "some" / "where")
     if request.param == "registered":
-        monkeypatch.setattr(file_system, "_openers", {})
-        file_system.register_file_system("MEM", _in_a_directory)
+        monkeypatch.setattr(stores, "_openers", {})
+        stores.register_file_system("MEM", _in_a_directory)
         (tmp_path / "mem").mkdir()
         return open_store(f"mem:/{tmp_path}/mem/some/where")
     return open_store(server.uri("some/where"))
