@@ -49,7 +49,9 @@ SMALL_PAGES = (
     "the inputs are larger than memory, of which each worker has a part: it writes shorter pages, and one worker may "
     "be faster. Give more memory, or compare with workers=1."
 )
-AHEAD = 8  # batches that wait for a worker, and results that wait to be taken
+WAITING = 2  # batches, for a worker
+AHEAD = 8  # results of a worker that wait to be taken
+UNDER_WAY = 8  # a part of the budget for all of these, in which the cells have no share
 
 
 class _Given(NamedTuple):
@@ -83,7 +85,8 @@ def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
     routing = _choose_cells(plan.condition, (samples[0], samples[1]), workers)
     cells = CellAssignment(routing.router, in_tasks(routing.loads, workers))
-    memory = None if plan.memory_bytes is None else plan.memory_bytes // routing.router.cells
+    whole = plan.memory_bytes
+    memory = None if whole is None else (whole - whole // UNDER_WAY) // routing.router.cells
     Shares(Budget(memory), block_rows=1)  # raises if the budget is too small for all of them, before any work
     if plan.memory_bytes is not None and sum(table.nbytes for table in tables) > plan.memory_bytes:
         plan = replace(plan, advice=(*plan.advice, SMALL_PAGES))
@@ -133,7 +136,7 @@ class ParallelJoin:
         self._sampling = Sampling(workspace, self._outlook.measures, rows, owned=False, all_meet=lambda: False)
         self._drawing = Drawing(workspace, self._outlook.measures, tables)
         workers = 1 + max(cells.workers)
-        self._lines: list[BoundedQueue[tuple[int, Event]]] = [BoundedQueue(AHEAD) for _ in range(workers)]
+        self._lines: list[BoundedQueue[tuple[int, Event]]] = [BoundedQueue(WAITING) for _ in range(workers)]
         self._found: BoundedQueue[Item] = BoundedQueue(AHEAD * workers)
 
     def steps(self, events: Iterable[Event]) -> Generator[Step, None, None]:
