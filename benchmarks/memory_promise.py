@@ -151,7 +151,7 @@ def make_batches(rows: int, case: Case, seed: int) -> Iterator[pa.RecordBatch]:
 
 
 def copy_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """As a source makes them: new memory that is nobody else's."""
+    """Batches as a source makes them: new memory each."""
     for batch in batches:
         yield batch.take(pa.array(np.arange(batch.num_rows)))
 

@@ -1,19 +1,36 @@
-"""The documentation is written in plain English: some phrases that readers stumble over do not come back."""
+"""Documentation and docstrings are in plain English: some phrases that readers stumble over do not come back."""
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 from tests.docs.pages import ROOT
 
-PHRASES = r"so many|whatever|whoever|nobody|everybody|somebody|anybody|as of"
+PEOPLE = r"so many|whoever|nobody|everybody|somebody|anybody"
+PHRASES = rf"{PEOPLE}|whatever|as of"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+OPENING = r"(?:^|[.!?] )Of [a-z`].*"  # a sentence that has lost its subject
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_plain_words(page: object) -> None:
-    text = page.read_text()  # type: ignore[attr-defined]
+def test_plain_words(page: Path) -> None:
+    text = page.read_text()
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     assert re.findall(rf"\b(?:{PHRASES})\b", prose, re.IGNORECASE) == []
-    assert re.findall(r"(?:^|[.!?] )Of [a-z`].*", prose, re.MULTILINE) == []
+    assert re.findall(OPENING, prose, re.MULTILINE) == []
+
+
+def test_plain_docstrings() -> None:
+    found = []
+    for source in SOURCES:
+        for node in ast.walk(ast.parse(source.read_text())):
+            text = node.value.value if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) else None
+            if isinstance(text, str) and (re.search(rf"\b(?:{PEOPLE})\b", text) or re.match("Of [a-z`]", text)):
+                found.append(f"{source.relative_to(ROOT)}:{node.lineno}")
+    assert found == []

@@ -192,7 +192,7 @@ def check_java() -> Finding:
 
 
 def check_cache(check: str, caches: Iterable[Facts]) -> Finding:
-    """Of this machine, or of all workers: the worst of them counts."""
+    """The cache of this machine, or the worst of those of all workers."""
     caches = list(caches)
     homeless = [cache for cache in caches if cache["directory"] is None]
     if homeless:

@@ -247,7 +247,7 @@ class JoinToWrite(NamedTuple):
     shown: int | None  # rows of a table for people
 
     def join_in_process(self, observer: Observer | None) -> Outcome:
-        (observer or _nobody)(Progress("reading"))
+        (observer or _unobserved)(Progress("reading"))
         result = calls.join(self.command.of_files(to="reader", progress=observer))
         return self._write(iter(result), result.schema)
 
@@ -261,7 +261,7 @@ class JoinToWrite(NamedTuple):
         """Spark writes Parquet into a directory itself; what else there is, is made of such files."""
         from dovetail.spark.session.session import session_for_now
 
-        observe = observer or _nobody
+        observe = observer or _unobserved
         observe(Progress("starting Spark"))
         with session_for_now() as spark:
             request = self.command.of_frames(spark)
@@ -375,7 +375,7 @@ def _check_for_spark(path: Path) -> None:
             )
 
 
-def _nobody(_: Progress) -> None:
+def _unobserved(_: Progress) -> None:
     """Looks the other way."""
 
 

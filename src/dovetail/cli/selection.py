@@ -46,7 +46,7 @@ class Selection(NamedTuple):
         return pa.schema([schema.field(position).with_name(name) for position, name in pairs])
 
     def of_frame(self, frame: Any) -> Any:
-        """Of a Spark DataFrame; by position, since names may differ in case only."""
+        """The selection from a Spark DataFrame; by position, since names may differ in case only."""
         if self.positions == list(range(len(frame.columns))):
             return frame.toDF(*self.names)
         numbered = frame.toDF(*(f"c{position}" for position in range(len(frame.columns))))

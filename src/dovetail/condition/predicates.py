@@ -202,7 +202,7 @@ class Condition:
     schemas: tuple[pa.Schema, pa.Schema] = field(hash=False)  # types that are defined in Python have no hash
     text: str = field(compare=False, default="")
     alternatives: tuple[Condition, ...] = field(compare=False, default=(), repr=False)
-    """Of a disjunction: conditions that find candidates by themselves. A pair satisfies at most one of them; whatever
+    """For a disjunction: conditions that find candidates by themselves. A pair satisfies at most one of them; whatever
     passes the filters and satisfies one is a result. Empty where the conjunction drives the join, or nothing does."""
     strategy: Strategy = field(init=False, compare=False, repr=False)
     """How candidates are found. It follows from the predicates and is chosen once."""

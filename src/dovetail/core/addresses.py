@@ -64,7 +64,7 @@ class Address(NamedTuple):
 
 
 def scheme_of(location: str | os.PathLike[str]) -> str:
-    """Of an address, in lower case; none of a path, and "…" of what begins like an address and cannot be one."""
+    """The scheme of an address, in lower case; "" for a path, "…" for what begins like an address and is none."""
     text = os.fspath(location)
     if found := SCHEME.match(text):
         return found[1].lower()

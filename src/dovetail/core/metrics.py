@@ -103,7 +103,7 @@ class Moment:
 
     @property
     def state_bytes(self) -> int | None:
-        """Of durable state on disk, where there is some."""
+        """The size of durable state on disk, where there is some."""
         return self.figures.get("state_bytes")
 
 

@@ -101,7 +101,7 @@ class _Region(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """Of one pair that is drawn by itself."""
+        """The variance of one pair that is drawn by itself."""
         share = self.matches / self.pairs
         return self.pairs / (self.pairs - 1) * share * (1 - share)
 
@@ -188,7 +188,7 @@ class Estimator:
         chunk: int,
         keys: tuple[Words, Words] | None = None,
     ) -> None:
-        """A block is growing: so many rows of it have met; `keys` are those of the latest.
+        """A block is growing: this number of its rows have met; `keys` are those of the latest.
 
         `diagonal` says how many matches the first `chunk` rows of both sides have with each other, then the next ones,
         and so on. They stand in for blocks while there are few, with an interval that is rather wide.
@@ -422,7 +422,7 @@ class _Histogram:
 
     @property
     def probability(self) -> float:
-        """Of counts that differ at least as much from block to block, under random order."""
+        """The probability of counts that differ at least as much from block to block, under random order."""
         if len(self._counts) < 2:
             return 1.0
         table = np.array(self._counts, np.float64)

@@ -47,7 +47,7 @@ SHUFFLES = 64
 
 
 def fitting_rows(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch, matches: int) -> int:
-    """How many rows of each side have about so many matches, to judge by these."""
+    """How many rows of each side have about this number of matches, to judge by these."""
     left, right = left.slice(0, FEW_ROWS), right.slice(0, FEW_ROWS)
     found = build_matcher(condition, left, right).count()
     return math.isqrt(matches * max(1, left.num_rows * right.num_rows) // max(1, found))
@@ -91,7 +91,7 @@ class PlacedMatches(NamedTuple):
         return some._has_line() or some._has_band() or some._has_patches()
 
     def _thin(self, most: int) -> PlacedMatches:
-        """About so many matches: those of fewer left rows, with all right rows."""
+        """About this number of matches: those of fewer left rows, with all right rows."""
         if len(self.lefts) <= most:
             return self
         rows = max(1, len(self.places[0]) * most // len(self.lefts))
@@ -154,7 +154,7 @@ def _shuffles() -> tuple[Words, Words]:
 
 
 def _likeness(rest: Numbers) -> Numbers:
-    """Of neighbours in the grid, or in each of several."""
+    """How alike neighbours in the grid are, or in each of several grids."""
     pairs = (
         rest[..., 1:, :] * rest[..., :-1, :],
         rest[..., 1:] * rest[..., :-1],
@@ -165,7 +165,7 @@ def _likeness(rest: Numbers) -> Numbers:
 
 
 def _log_tail(count: int, expected: float) -> float:
-    """A bound of the logarithm of the probability of so many or more, where so many are expected (Chernoff's)."""
+    """A bound of the logarithm of the probability of `count` or more, where `expected` are expected (Chernoff's)."""
     if count <= expected:
         return 0.0
     return count - expected - (count * math.log(count / expected) if expected else math.inf)

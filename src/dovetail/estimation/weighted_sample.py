@@ -47,7 +47,7 @@ class WeightedSample:
     def total(
         self, given: Sequence[float] | Numbers, confidence: float = CONFIDENCE, known: float = 0.0
     ) -> Estimate | None:
-        """Of what all units give, from what the first ones gave, in order; None while too few are done.
+        """An estimate of what all units give, from what the first ones gave, in order; None while too few are done.
 
         `known` is what there is besides.
         """
@@ -80,7 +80,7 @@ class WeightedSample:
         confidence: float = CONFIDENCE,
         known: tuple[float, float] = (0.0, 0.0),
     ) -> Estimate | None:
-        """Of the ratio of two totals, such as an average: by what it leaves over in each unit."""
+        """An estimate of the ratio of two totals, such as an average: by what it leaves over in each unit."""
         above, below = self.total(numerators, known=known[0]), self.total(denominators, known=known[1])
         if above is None or below is None or below.total <= 0:
             return None

@@ -35,7 +35,7 @@ Flags = NDArray[np.bool_]
 Batches = tuple[pa.RecordBatch, pa.RecordBatch]
 
 PATIENCE_S = 1.0  # of listing pairs before they are counted
-PATIENCE = 3.0  # and so many times as long as was prepared; counting took an eighth of that where it took longest
+PATIENCE = 3.0  # and three times as long as was prepared; counting took an eighth of that where it took longest
 FEWEST_PAIRS = 1 << 14  # found at a time, however few rows are wanted: many of them may fail their checks
 AHEAD = 4  # batches of a part of the work that wait until the parts before it are done
 CHUNK = 1 << 20  # pairs found at a time

@@ -26,9 +26,9 @@ from dovetail.operators.protocol import Workspace
 from dovetail.planning.statistics import read_columns
 
 FEWEST_ROWS = 4096  # drawn from each side at first,
-ON_A_LINE = 32  # and so many that their matches would be on a line, if orders were the same
-BUDGET_SHARE = 8  # one in so many bytes of the budget is for more than these
-SHARE = 32  # as many of each side as one in so many of all rows that have arrived, later on,
+ON_A_LINE = 32  # and enough for their matches to be on a line, if orders were the same
+BUDGET_SHARE = 8  # 1/8 of the budget is for more than these
+SHARE = 32  # later on, 1/32 of all rows that have arrived, of each side,
 GROWTH = 2  # times as many each time,
 MOST_ROWS = 1 << 16  # at most
 MOST_MATCHES = 1 << 18  # of the rows that are drawn, about

@@ -52,7 +52,7 @@ S = TypeVar("S")
 BATCH_ROWS = 1 << 16  # rows of a table at rest that arrive at once
 STREAM_ROWS = 4096  # rows of a progressive join that arrive at once: small, for early results
 LARGEST_STREAM_ROWS = 1 << 16  # the same later on, where memory allows: batches grow
-ARRIVAL_SHARE = 32  # one in so many bytes of the budget, at most, arrives at once (driver.py: rows_per_piece)
+ARRIVAL_SHARE = 32  # at most 1/32 of the budget arrives at once (driver.py: rows_per_piece)
 LINE_SHARE = 128  # of the budget, for rows of one side that wait: with the batch at hand and a sample, a block at most
 LINE_BYTES = 1 << 24  # the same where there is no budget
 

@@ -32,7 +32,7 @@ from dovetail.planning.statistics import read_columns
 BLOCK_ROWS = 4096  # of each side that wait, at most
 FEWEST_ROWS = 64
 BLOCKS = 8  # that follow each other; then there are gaps, as many blocks long as there have been blocks
-PARTS = 16  # a block has no more than one in so many rows of an input whose size is known
+PARTS = 16  # a block has at most 1/16 of the rows of an input whose size is known
 CHUNK = 1 << 18  # pairs that are listed at once
 SHARE = 64  # 1 / this of the budget's bytes is for pending rows
 

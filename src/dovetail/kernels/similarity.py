@@ -144,7 +144,7 @@ def _sure(exact: _Exact, frame: _Frame) -> float:
 
 
 def _prefers_tiles(frame: _Frame, radius: float) -> bool:
-    """Whether strips leave so many candidates that the matrix product of all pairs costs less."""
+    """Whether the matrix product of all pairs costs less than the candidates that strips leave."""
     mine, theirs = (m[:: max(1, len(m) // GLIMPSE), :LEADING] for m in (frame.left, frame.right))
     apart = np.abs(mine[:, None, :] - theirs[None, :, :]).max(axis=2)
     share = float((apart <= radius).mean()) if apart.size else 0.0

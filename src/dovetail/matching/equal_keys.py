@@ -145,7 +145,7 @@ def read_keys(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> EqualKeys:
 
 
 def equal_codes(columns: Sequence[pa.Array]) -> Words:
-    """Of one side alone: the order codes of a single key of fixed width, which are exact; a hash of anything else."""
+    """Codes of one side alone: order codes of a single key of fixed width, which are exact; else a hash."""
     if len(columns) == 1 and is_fixed(columns[0].type):
         return order_codes(columns[0]).values
     return _hash(columns)

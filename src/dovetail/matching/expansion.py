@@ -33,7 +33,7 @@ class ProbeTable(Protocol):
 
     def __len__(self) -> int: ...
     def codes(self, attribute: Attribute, rows: Rows) -> Codes:
-        """Of the rows with these numbers."""
+        """The codes of the rows with these numbers."""
 
     def find(self, attribute: Attribute, bounds: Bounds, most: int) -> Iterator[tuple[Rows, Rows]]:
         """(i, row) for all rows whose code is within the i-th bounds, in pieces of about `most`."""

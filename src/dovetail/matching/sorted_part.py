@@ -242,7 +242,7 @@ class ZoneMaps:
         return len(self._links)
 
     def zone(self, batch: pa.RecordBatch) -> Zone | None:
-        """Of rows of the right side; None if none of them can match anything."""
+        """The zone of rows of the right side; None if none of them can match anything."""
         return self._ranges(Side.RIGHT, batch)
 
     def reach(self, batch: pa.RecordBatch) -> Zone | None:

@@ -31,7 +31,7 @@ from dovetail.operators.protocol import Approach, JoinOperator, Manifest, Operat
 
 Hashes = NDArray[np.int64]
 
-BUFFER_SHARE = 16  # one in so many bytes of the budget is for arriving rows, at most
+BUFFER_SHARE = 16  # at most 1/16 of the budget is for arriving rows
 SAMPLE = 1 << 13  # rows of each side by which the order of arrival is judged
 FEWEST = 64  # rows with a partner that say anything about the order of arrival
 APART, DEVIATION = 1 / 3, 0.236  # of two places in a side that are chosen by chance, as shares of it

@@ -117,7 +117,7 @@ class Unseen:
 
 
 class TableSize(NamedTuple):
-    """Of both tables together, as they are in memory."""
+    """The size of both tables together, in memory."""
 
     rows: int
     nbytes: int
@@ -305,7 +305,7 @@ def _by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) ->
 
 
 def _is_plain_equality(condition: Condition) -> bool:
-    """Whether pairs are found by equal keys alone; whatever else there is checks them."""
+    """Whether pairs are found by equal keys alone, and only checked by the other predicates."""
     return bool(condition.equalities) and condition.strategy.kind == "none" and not condition.alternatives
 
 
@@ -519,7 +519,7 @@ def _choose_named(graph: Graph, algorithm: str, also: tuple[str, ...]) -> Choice
 
 
 def _as_rows_come(condition: Condition, how: JoinType, facts: InputFacts, memory_bytes: int | None) -> Choice:
-    """Of inputs that arrive, in process or as streams on Spark."""
+    """The operator of inputs that arrive, in process or as streams on Spark."""
     memory: Memory = "unlimited"
     if memory_bytes is not None:
         memory = "enough" if facts.size is not None and facts.size.fits(memory_bytes) else "scarce"

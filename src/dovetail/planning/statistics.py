@@ -79,7 +79,7 @@ def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
 
 
 def sample_batches(condition: Condition, side: Side, rows: int, batches: Iterable[pa.RecordBatch]) -> Sample:
-    """A sample of so many rows that come batch by batch, with how far the keys of all of them reach."""
+    """A sample of rows that come batch by batch, with the range of the keys of all of them."""
     wanted = _sampled_rows(side, rows)
     found: list[pa.RecordBatch] = []
     reach: Reach | None = None
@@ -103,7 +103,7 @@ def _sampled_rows(side: Side, rows: int) -> NDArray[np.int64]:
 
 
 def measure(condition: Condition, side: Side, batch: pa.RecordBatch) -> Reach | None:
-    """How far the keys of a batch reach; None if there are none, or if nobody needs to know."""
+    """The range of the keys of a batch; None if there are none, or if it is not needed."""
     strategy = condition.strategy
     if strategy.kind not in ORDERED or strategy.equal:
         return None

@@ -141,7 +141,7 @@ class FlightSource:
         return flight.connect(location or self._location, **self._connection)
 
     def choose_place(self, places: list[Any]) -> Any:
-        """Of the places where rows are, one that may see what is sent with a call; None: the server that was asked."""
+        """One of the places where rows are that may see what is sent with a call; None: the server that was asked."""
         asked = urlsplit(self._location)
         for place in places:
             uri = place.uri.decode()

@@ -162,7 +162,7 @@ class PostgresSource:
         return sql.SQL("SELECT count(*) FROM {} AS q").format(self._rows)
 
     def last_key(self) -> Key | None:
-        """Of the rows that are there now."""
+        """The last key of the rows that are there now."""
         columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
         down = sql.SQL(", ").join(sql.SQL("{} DESC").format(sql.Identifier(column)) for column in self.key)
         query = sql.SQL("SELECT {} FROM {} AS q ORDER BY {} LIMIT 1").format(columns, self._rows, down)

@@ -20,7 +20,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 
 from dovetail.errors import WorkerError
 
@@ -87,7 +87,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def _configured_python(spark: SparkSession) -> str | None:
-    """The Python that somebody has asked for."""
+    """The Python that was asked for."""
     settings = [spark.conf.get(name, None) for name in SETTINGS]
     return next((python for python in (*settings, os.environ.get(VARIABLE)) if python), None)
 

@@ -332,7 +332,7 @@ class _CachedUpload(Upload):
 
 @cache
 def _uploaders() -> ThreadPoolExecutor:
-    """Of this process."""
+    """The threads of this process that upload."""
     return ThreadPoolExecutor(AT_ONCE)
 
 

@@ -104,7 +104,7 @@ class ResidentSnapshot:
         return {"blocks": blocks, "flags": self._flags.to_json(), "next": self.next_serial}
 
     def _serials(self) -> NDArray[np.int64]:
-        """Of the rows of the last snapshot."""
+        """The serial numbers of the rows of the last snapshot."""
         return np.empty(0, np.int64) if self._flags is None else np.asarray(self._store.read(self._flags).column(0))
 
     def load(self, fields: Mapping[str, Any] | None) -> Iterator[Saved]:

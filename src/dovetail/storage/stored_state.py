@@ -98,7 +98,7 @@ def count_rows(state: Any) -> dict[str, int]:
 
 
 def count_bytes(state: Any) -> int:
-    """Of the segments that an operator's manifest names. Called for each cell and micro-batch."""
+    """The bytes of the segments that an operator's manifest names. Called for each cell and micro-batch."""
     total, left = 0, [state]
     while left:
         part = left.pop()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 from tests.effort import some
 from tests.spark.join_cases import CONDITIONS, random_rows, rows_by_type, rows_of
 

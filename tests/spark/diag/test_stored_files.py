@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 from tests.spark.diag.test_join import ON, check, rows, tables, written
 from tests.storage.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, Faults, Object, S3Server, s3_server
 

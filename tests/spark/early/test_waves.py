@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 from tests.effort import some
 from tests.patience import wait_until
 from tests.spark.early.waves_job import CELLS, ON

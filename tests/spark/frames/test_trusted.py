@@ -84,7 +84,7 @@ def test_end_sets_nothing(spark: SparkSession, was_set: Callable[[], bool]) -> N
 def test_trusted_text_and_columns(
     spark: SparkSession, frames: tuple[DataFrame, DataFrame], was_set: Callable[[], bool]
 ) -> None:
-    from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+    from pyspark.sql import functions as F
 
     left, right = frames
     dovetail.join(left, right, ON, trusted=True).count()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 from tests.effort import ALL, some
 
 import dovetail

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 from tests.spark.session.separate_disks import HOST, cluster, connect_server
 from tests.storage.s3_server import Faults, s3_server
 

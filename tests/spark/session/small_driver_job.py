@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 from tests.spark.session.separate_disks import HOST, cluster
 from tests.spark.session.separate_disks_job import stopping
 

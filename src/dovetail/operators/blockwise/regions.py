@@ -112,7 +112,7 @@ class Regions:
         return Victims(np.flatnonzero(~left), np.concatenate([np.empty(0, np.int64), *spared]))
 
     def benefits(self) -> list[tuple[float, int, int]]:
-        """Of regions with rows: results per row, rank among equals (upper, lower, middle), the region."""
+        """The regions that have rows: results per row, rank among equals (upper, lower, middle), the region."""
         last = self.policy.regions - 1
         rank = {last: 0, 0: 1} if self.policy.ties == "edges" else {last: last + 1, 0: last + 2}
         return [(self.joins[r] / self.tups[r], rank.get(r, r + 1), r) for r in np.flatnonzero(self.tups).tolist()]

@@ -24,11 +24,11 @@ from dovetail.storage.blocks import Block, BlockStore
 Words = NDArray[np.int64]
 
 FEWEST_ROWS = 256  # of a sampled memory,
-RATE = 32  # as long as one key in so many is sampled,
+RATE = 32  # one key in 32 is sampled at first,
 ENOUGH_ROWS = 2048  # and beyond that
 MOST_RATE = 1024
 SURPLUS = 1.02  # by so much must the other way be better to be taken,
-MARGIN = 16  # and by so many results
+MARGIN = 16  # and by this number of results
 DECAY = 0.97  # of results, at each flush
 
 
@@ -132,7 +132,7 @@ class EvictionTrial:
                 memory.arrive(side, keyed.hashes[sampled], keyed.codes[sampled])
 
     def decide(self, rows: int, block: int) -> bool:
-        """Rows are about to be evicted, a block of so many in memory: whether the oldest should be."""
+        """Rows are about to be evicted, a block of those in memory: whether the oldest should be."""
         if not self._rate:
             self._rate = _rate(rows)
             size = max(FEWEST_ROWS, rows // self._rate), max(1, block // self._rate)

@@ -28,7 +28,7 @@ Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-OUTLIERS = 20  # one in so many strings may lack the prefix at either end
+OUTLIERS = 20  # one string in 20 may lack the prefix, at either end
 
 
 class Keyed(NamedTuple):

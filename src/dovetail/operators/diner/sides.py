@@ -48,7 +48,7 @@ ARRIVED, CODE, HASH = "__arrived", "__code", "__hash"  # columns beside those of
 PER_ENTRY = 12  # bytes of an ordered index for a row
 EXTRA_ROW_BYTES = 24  # of a spilled row, for the extra columns
 MOST_PAIRS = 1 << 18  # candidates in a piece
-OUTER_SHARE = 8  # one in so many blocks of the budget is loaded as an outer one, unless told otherwise
+OUTER_SHARE = 8  # 1/8 of the budget's blocks is loaded as outer ones, unless told otherwise
 
 
 class Candidates(NamedTuple):

@@ -234,7 +234,7 @@ class ArrivalRates:
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """Of the rows of a side, how many are in each partition."""
+        """The share of a side's rows in each partition."""
         shares: NDArray[np.float64] = self.total / np.maximum(1, self.total.sum(axis=1, keepdims=True))
         return shares
 

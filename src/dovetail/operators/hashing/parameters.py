@@ -11,10 +11,10 @@ from dovetail.operators.hashing.partitions import HashPartitions
 from dovetail.storage.budget import Budget
 from dovetail.storage.row_store import MOST_BYTES
 
-BUFFERS = 16  # the input buffer, and rows that are copied, take one part in so many of a budget in bytes
-TASKS = 4  # and tasks take one in so many
-PARTS = 40  # residents are packed in parts of one in so many
-PAGES = 512  # of which there are so many
+BUFFERS = 16  # 1/16 of a budget in bytes is for the input buffer and for rows that are copied
+TASKS = 4  # and 1/4 for tasks
+PARTS = 40  # residents are packed in parts of 1/40
+PAGES = 512  # in a budget
 SMALLEST_PAGE = 4 * 1024  # bytes
 SMALLEST_PART = 64 * 1024
 LARGEST_PAGE = 256 * 1024

@@ -130,7 +130,7 @@ class HashPartitions:
         return Stayed(self._rows.take(rows), hashes, self._arrived[rows], np.full(len(rows), NEVER))
 
     def evict(self, counts: Mapping[int, int], tick: int) -> Iterator[tuple[int, Leaving]]:
-        """Let the oldest rows of some partitions go: so many of each. They are here until all have been taken."""
+        """Let the oldest rows of some partitions go, a number of each. They are here until all have been taken."""
         gone = np.zeros(len(self), np.bool_)
         for chosen in self._few(sorted(counts)):
             for number, (rows, hashes) in zip(chosen, self._members(chosen), strict=True):
@@ -165,7 +165,7 @@ class HashPartitions:
             self.insert(in_order.batch, in_order.hashes, in_order.arrived)
 
     def _few(self, numbers: Sequence[int]) -> Iterator[list[int]]:
-        """Partitions with rows, so many at a time that their hashes do not take much memory."""
+        """Partitions with rows, a few at a time, so that their hashes do not take much memory."""
         group: list[int] = []
         for number in numbers:
             if self.sizes[number]:

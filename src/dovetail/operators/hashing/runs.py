@@ -42,7 +42,7 @@ class HashRun:
 
     @property
     def page_rows(self) -> int:
-        """Of its first page: none is larger."""
+        """The rows of its first page: none is larger."""
         return int(self.starts[1])
 
     def to_json(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def read_run(store: BlockStore, run: HashRun, schema: pa.Schema, first: int, sto
 
 
 def stayed_schema(schema: pa.Schema) -> pa.Schema:
-    """Of rows with their hashes and ticks."""
+    """The schema of rows with their hashes and ticks."""
     return pa.schema([*schema, *(pa.field(name, pa.int64()) for name in EXTRA)])
 
 
@@ -235,7 +235,7 @@ class ReportedPairs:
         self._flushed_rows = _lists(partitions)  # up to and with each flush
 
     def record_arrivals(self, side: Side, counts: Counts) -> None:
-        """So many rows of each partition arrive and are kept."""
+        """A number of rows of each partition arrive and are kept."""
         self.memory_pairs[side] += counts * self.spilled[side.other]
 
     def record_flush(self, side: Side, partition: int, arrived: Ticks, tick: int) -> None:

@@ -104,7 +104,7 @@ class ArrivalSketch:
         return min(self._seen, self._rows)
 
     def codes(self, attribute: Attribute) -> Codes:
-        """Of the sample."""
+        """The codes of the sample."""
         return self._codes[attribute]
 
     def add(self, batch: Batch) -> None:

@@ -130,7 +130,7 @@ class FlushingPolicy(Protocol):
 
     @property
     def names(self) -> list[str]:
-        """Of the blocks that were saved last."""
+        """The names of the blocks that were saved last."""
 
 
 POLICIES: dict[str, Callable[[Multiway, int], FlushingPolicy]] = {

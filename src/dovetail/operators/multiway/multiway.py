@@ -217,7 +217,7 @@ class Multiway:
 
     @property
     def names(self) -> list[str]:
-        """Of all files that a saved state needs."""
+        """The names of all files that a saved state needs."""
         return [*(name for saved in self._saved.values() for name in saved.names), *(b.name for b in self.blocks)]
 
     @property

@@ -105,7 +105,7 @@ class SweepArea:
         return [*self._spilled, *self._asleep]
 
     def to_json(self) -> dict[str, Any]:
-        """Of an area that sleeps."""
+        """The state of an area that sleeps."""
         return {
             "spilled": [block.to_json() for block in self._spilled],
             "asleep": [block.to_json() for block in self._asleep],
@@ -334,7 +334,7 @@ class Merge:
         return [*(block for group in self.groups for block in group.blocks), *written, *areas]
 
     def to_json(self) -> dict[str, Any]:
-        """Of a merge that sleeps."""
+        """The state of a merge that sleeps."""
         return {
             "groups": [group.to_json() for group in self.groups],
             "room": self.room,
@@ -362,7 +362,7 @@ class Merge:
 
 
 def meetings(merge: Merge, new: tuple[Items, ...]) -> Iterator[tuple[Items, Items]]:
-    """Of a join of two sides: left and right rows to be joined in a step, every two that can match, once."""
+    """Left and right rows to be joined in a step: every two that can match, once."""
     left, right = new
     if left.size and right.size:
         yield left, right

@@ -164,7 +164,7 @@ class EarlyPairCounts(NamedTuple):
 
     @classmethod
     def from_pairs(cls, lefts: Rows, rights: Rows, sums: Mapping[str, float]) -> EarlyPairCounts:
-        """Of pairs of rows by their arrival."""
+        """The counts of pairs of rows, by their arrival."""
         chunks = lefts // CHUNK
         return cls(len(lefts), np.bincount(chunks[chunks == rights // CHUNK]), sums)
 

@@ -27,7 +27,7 @@ from dovetail.storage.budget import SMALLEST_BLOCK, Budget
 
 START, END, NUMBER, SOURCE = "__start", "__end", "__number", "__source"
 PLENTY = 2**62
-ASIDE = 20  # one in so many bytes is for rows that arrive, a thirty-second, and for the page that is being written
+ASIDE = 20  # 1/20 of the budget: 1/32 for rows that arrive, the rest for the page that is being written
 INTERVAL_BYTES = 16  # of each row in a run
 MOST_PAGE = 1 << 18  # bytes: larger ones hardly save time, and memory could not shrink much
 

@@ -101,7 +101,7 @@ class MergeScheduler(Generic[R]):
 
     @property
     def room(self) -> MergeMemory:
-        """Of a merge with all of the memory; it also says how large pages are."""
+        """The memory of a merge that has all of it; it also says how large pages are."""
         return self._divide(self._budget)
 
     def resize(self, limit: int | None) -> None:

@@ -428,7 +428,7 @@ class Runs:
         return max(self._window.slide, self._window.size // SLIDES)
 
     def _span(self, older: Run, newer: Run) -> int:
-        """Of the stream, of which only some rows may be here."""
+        """How far they reach in the stream; only some of its rows may be here."""
         first, last = zip(older.extent[self._axis], newer.extent[self._axis], strict=True)
         return max(last) - min(first)
 

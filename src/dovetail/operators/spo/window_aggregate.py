@@ -113,7 +113,7 @@ class WindowAggregate:
         kept_places: WindowPositions,
         rows: Words,
     ) -> Iterator[pa.RecordBatch]:
-        """Of kept rows in doubt, fewer are so for half of the probes; pairs of a few are gone through one by one."""
+        """Half of the probes leave fewer kept rows in doubt; pairs of a few are gone through one by one."""
         rest, rest_places = self._operator.keep_some(Side.RIGHT, kept, rows), kept_places.of(rows)
         if len(probes) <= FEW:
             probing = self._operator.probing(Side.LEFT, batch.slice(probes.start, len(probes)))

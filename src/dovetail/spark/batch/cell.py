@@ -46,7 +46,7 @@ def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: p
 
 
 def _driver(plan: JoinPlan, blocks: BlockStore, counters: Counters) -> Driver:
-    """Of the plan's operator in a cell."""
+    """The driver of the plan's operator in a cell."""
     workspace = Workspace.of(plan, Budget(plan.memory_bytes, "bytes", counters), blocks, BATCH_ROWS, counters)
     return Driver(plan.make_operator(workspace), workspace)
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
 from dovetail.core.join_types import JoinType

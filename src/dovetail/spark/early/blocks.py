@@ -3,7 +3,7 @@
     rows --route--> by the set of cells that they visit --> a block for each set, with its cells
 
 Two rows that visit the same cells are of no different use, so they share a block; a cell reads the blocks that name it.
-There is no shuffle: every task writes blocks of its own. Files of an attempt that fails are named by nobody.
+There is no shuffle: every task writes blocks of its own. Files of an attempt that fails are never named.
 """
 
 from __future__ import annotations

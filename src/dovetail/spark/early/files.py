@@ -28,7 +28,7 @@ T = TypeVar("T")
 class BlockPages(NamedTuple):
     """The pages of a block from one of them on."""
 
-    owner: int  # whoever wants them
+    owner: int  # who wants them
     block: Block
     first: int
 

@@ -67,7 +67,7 @@ class Until:
         return self.seconds is not None and time.monotonic() - self.started >= self.seconds
 
     def is_enough(self, results: int, estimates: Sequence[Estimate | None]) -> bool:
-        """Whether there are so many results, or estimates so good."""
+        """Whether there are enough results, or estimates are good enough."""
         if self.results is not None and results >= self.results:
             return True
         return self.error is not None and all(

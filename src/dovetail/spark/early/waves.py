@@ -323,7 +323,7 @@ class _Waves:
     def _estimates(
         self, log: WaveLog, draws: WeightedSample | None
     ) -> tuple[Estimate | None, dict[str, Estimate | None] | None]:
-        """Of the number of results, or of each aggregate."""
+        """Estimates of the number of results, or of each aggregate."""
         if draws is None:
             return None, dict.fromkeys(aggregate.name for aggregate in self._wanted) if self._wanted else None
         columns = ("matches", *partial_columns(self._wanted))

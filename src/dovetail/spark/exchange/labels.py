@@ -6,7 +6,7 @@ from functools import cache
 from itertools import count
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 
 MASK = 0xFFFFFFFF
 

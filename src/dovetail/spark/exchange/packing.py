@@ -156,7 +156,7 @@ def collected(
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        del batch  # nothing of it is held here while somebody works on it
+        del batch  # nothing of it is held here while it is worked on
         if rows >= most_rows or size >= most_bytes:
             yield _together(waiting)
             rows = size = 0

@@ -4,7 +4,7 @@
     commit     _dovetail-<id>/commit.json         one put: from here on, the files are part of the table
     publish    part-….parquet                     renamed, or copied where a store has no rename; then the stage goes
 
-A writer that dies before the commit leaves a stage that nobody reads, and that a later write removes. One that dies
+A writer that dies before the commit leaves a stage that is never read, and that a later write removes. One that dies
 after it has left everything that is needed: the next write publishes the rest first, and `written_files` knows of it
 meanwhile. A new directory, or one that replaces another, is renamed as a whole, where there is a rename.
 
@@ -127,7 +127,7 @@ def publish(target: Store, stage: Store, decided: Commit) -> None:
 
 
 def finish_others(target: Store) -> None:
-    """Publish what was committed and not published, and remove what nobody will commit."""
+    """Publish what was committed and not published, and remove what will never be committed."""
     for stage in _stages(target):
         decided = Commit.read(stage)
         if decided is not None:
@@ -187,7 +187,7 @@ def _stages(target: Store) -> Iterator[Store]:
 
 
 def _is_of_a_writer(stage: Store, target: Store) -> bool:
-    """Where everybody may make directories, as in /tmp, only those of this user and of the table's owner count."""
+    """Where all users may make directories, as in /tmp, only those of this user and of the table's owner count."""
     if stage.path is None or target.path is None:
         return True
     with suppress(OSError):  # removed meanwhile

@@ -1,7 +1,7 @@
 """DataFrames that are plain reads of Parquet files: columns of them, under any names, and simple filters.
 
 Rows have positions: files in the order of their paths, row groups and rows as they are in the files; of a partitioned
-table, partitions in the order of their values. Whoever knows them can read any part of the DataFrame in any process,
+table, partitions in the order of their values. With these, one can read any part of the DataFrame in any process,
 without Spark. Filters of partitions leave out files. Everything else is refused with a reason.
 """
 

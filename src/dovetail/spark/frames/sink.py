@@ -3,7 +3,7 @@
     tasks      one file each, under a name of its own, in a stage that readers do not see
     driver     the files of tasks that succeeded --> what readers see, all at once (publishing.py)
 
-Attempts that fail, or that Spark runs twice, leave files that nobody publishes.
+Attempts that fail, or that Spark runs twice, leave files that are never published.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def _finish(
 
 
 def _empty(stage: Store, schema: StructType, columns: pa.Schema) -> str:
-    """A file without rows, so that somebody can read the columns."""
+    """A file without rows, so that its columns can be read."""
     name = f"part-00000-{stage.name.rpartition('-')[2]}.parquet"
     with ExitStack() as published, _open_writer(stage, name, columns, schema, published):
         pass

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from dovetail.condition.graph import Graph

@@ -134,7 +134,7 @@ def _wrap(java: Path) -> Path:
 
 
 def _wrapper_in(path: Path, script: str) -> Path:
-    """A directory that nobody else can write to: Spark executes what is in there."""
+    """A directory that no other user can write to: Spark executes what is in there."""
     home = private_directory(path)
     check_contents(home)
     _write_script(home / "bin" / "java", script)

@@ -39,7 +39,7 @@ def main() -> None:
 
 def probe(master: str, state_dir: str | None, conf: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """Facts about a cluster, one after the other."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     from dovetail.spark.session.task_calls import CORES
 
@@ -97,7 +97,7 @@ def _runs_our_tasks(worker: dict[str, Any]) -> bool:
 
 def _ask_caches(spark: Any, tasks: int) -> list[Any]:
     """The kernel caches of workers, each once."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     tell = F.udf(_describe_cache, "string", useArrow=False)
     found = {row[0] for row in spark.range(0, tasks, 1, tasks).select(tell("id")).collect()}

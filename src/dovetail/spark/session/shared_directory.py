@@ -168,7 +168,7 @@ def _count_markers(place: Store, token: str, tasks: int) -> int:
 
 
 def _remove_markers(place: Store, token: str, with_directory: bool, number: int) -> None:
-    """Of any task that wrote to the directory which this task sees."""
+    """Remove the markers of any task that wrote to the directory which this task sees."""
     with contextlib.suppress(OSError, DovetailError):
         place.delete([entry.name for entry in place.entries() if entry.name.startswith(_marker(token))])
         if with_directory and place.path is not None:

@@ -146,7 +146,7 @@ class RangedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RowRanges(Ranges):
-    """Of a Flight server that takes offsets: positions are row numbers."""
+    """Ranges of a Flight server that takes offsets: positions are row numbers."""
 
     def __init__(self, source: FlightSource, parts: int) -> None:
         self._source, self._parts = source, parts
@@ -172,7 +172,7 @@ class RowRanges(Ranges):
 
 
 class EndpointRanges(Ranges):
-    """Of a Flight server with several endpoints: positions count endpoints, and a task reads one of them.
+    """Ranges of a Flight server with several endpoints: positions count endpoints, and a task reads one of them.
 
     How many rows one has is not known before it is read.
     """

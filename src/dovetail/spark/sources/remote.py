@@ -64,7 +64,7 @@ class Settings:
 
 
 def check_names(given: Mapping[str, str], known: tuple[str, ...], prefix: str = "") -> None:
-    """Refuse options that nobody knows; those that begin with the prefix are somebody's."""
+    """Refuse unknown options, except for those that begin with the prefix."""
     lower = {name.lower() for name in known}
     unknown = sorted(name for name in given if name.lower() not in lower and not (prefix and name.startswith(prefix)))
     if unknown:

@@ -81,7 +81,7 @@ def _only(joins: Sequence[StoredJoin], directory: Store) -> StoredJoin:
 
 
 def _alias(join: StoredJoin, given: str) -> str:
-    """Of an input that goes by its side or by its name."""
+    """The alias of an input, which is given by its side or by its name."""
     sides = {side.name.lower(): side.alias for side in Side} if set(join.columns) == {s.alias for s in Side} else {}
     alias = sides.get(given.lower(), given)
     if alias not in join.columns:

@@ -64,7 +64,7 @@ class Cell(ABC, Generic[Join]):
         return False
 
     def estimate(self, emitted: int) -> Estimate | None:
-        """Of the number of results of all micro-batches, `emitted` of which are out."""
+        """The number of results of all micro-batches, `emitted` of which are out, estimated."""
         return None
 
     def figures(self) -> dict[str, int]:

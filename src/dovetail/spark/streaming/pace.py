@@ -24,14 +24,14 @@ FED_SHARE = 1 / 3  # of a slice, for cells whose arrivals took all of it
 
 @dataclass(slots=True)
 class Pace:
-    """Of one cell, ready for JSON. Times are those of the wall clock: the next call may be in another process."""
+    """The pace of one cell, ready for JSON. Times are of the wall clock: the next call may be in another process."""
 
     price_s: float = FIRST_PRICE_S
     began_s: float | None = None  # the last call that left work for the next micro-batch,
     worked_s: float = 0.0  # and how long it took
 
     def begin(self, now: float, cells: int) -> None:
-        """A call begins, on a core that has so many cells to run."""
+        """A call begins, on a core that runs a number of cells."""
         if self.began_s is not None:
             price = now - self.began_s - cells * self.worked_s
             self.price_s = (self.price_s + min(max(price, 0.0), MOST_PRICE_S)) / 2

@@ -29,7 +29,7 @@ MOST_OLD = 8  # reports of a cell that wait in a store to be deleted together, w
 
 
 class Report(NamedTuple):
-    """Of one cell, since the start of the query."""
+    """The figures of one cell, since the start of the query."""
 
     emitted: int
     estimate: int | None = None  # of all its results; None while there is none
@@ -45,7 +45,7 @@ class Report(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Of all cells, up to the micro-batch before."""
+    """The figures of all cells, up to the micro-batch before."""
 
     emitted: int
     estimate: Estimate | None
@@ -113,7 +113,7 @@ class Reports:
 
 
 _last_listing: dict[str, tuple[int, list[str]]] = {}
-"""Of each store of this process: a micro-batch, and the names that it began with."""
+"""For each store of this process: a micro-batch, and the names that it began with."""
 
 
 def _listed(place: Store, batch: int) -> list[str]:

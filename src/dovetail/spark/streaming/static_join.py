@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 
 from dovetail.condition import Condition, keyed_rows
 from dovetail.condition.expression import Expression, type_of
@@ -53,7 +53,7 @@ from dovetail.storage.segments import SegmentStore
 PART_ROWS = 1 << 20
 PART_BYTES = 1 << 26
 MOST_PAIRS, FEWEST_PAIRS = 1 << 20, 1 << 12  # found at a time
-PAIRS_SHARE = 64  # of a budget in bytes, at most so many pairs at a time
+PAIRS_SHARE = 64  # at most one pair for 64 bytes of the budget at a time
 
 
 @dataclass(frozen=True, slots=True)

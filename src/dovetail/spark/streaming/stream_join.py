@@ -29,7 +29,7 @@ FORMAT = 4  # of the segments, with the hashes in them: to be raised when a rele
 BATCH_ROWS = 1 << 16
 SMALL_BYTES = 1 << 23
 ROW_SHARE = 3 / 4
-"""Of a cell's memory, for rows. The rest is for copies: of rows that arrive and are evicted, and of those that stay."""
+"""The part of a cell's memory for rows. The rest is for copies of rows that arrive, are evicted or stay."""
 PACKS = 32  # that a budget holds at least
 SMALLEST_PACK = 1 << 20
 
@@ -49,7 +49,7 @@ class Setting:
     ends_when_idle: bool = False  # the first micro-batch without input is the end of all inputs
     latency_s: float = LATENCY_S  # about how long a row may wait to be joined with those in memory
     cores: int = 1 << 20  # that run tasks at once; by default, as many as there are tasks
-    limit: int | None = None  # any so many results of all cells; then they stop
+    limit: int | None = None  # results of all cells together; then they stop
 
     def place(self, query: str) -> Store:
         """Where a query keeps what belongs to the join. Its id stays the same when it is started again."""
@@ -117,7 +117,7 @@ class CellJoin(ABC):
         return min(PACK_BYTES, max(SMALLEST_PACK, memory_bytes // PACKS))
 
     def workspace(self, blocks: BlockStore, counters: Counters) -> Workspace:
-        """Of the operator of a cell."""
+        """The workspace of the operator of a cell."""
         budget = Budget(self._row_bytes, "bytes", counters)
         return Workspace.of(self.plan, budget, blocks, BATCH_ROWS, counters, parameters=self._parameters)
 

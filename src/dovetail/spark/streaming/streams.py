@@ -22,7 +22,7 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from dovetail.core.figures import FIGURES, FORMER

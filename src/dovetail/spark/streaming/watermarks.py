@@ -98,7 +98,7 @@ def _mirrored(bound: TimeBound) -> TimeBound:
 
 
 def _leaving(bounds: Sequence[TimeBound], mark: str | None, other: str | None) -> tuple[str, int] | None:
-    """Of bounds on own - other time: the column, and how far before or behind the other's watermark its rows leave."""
+    """By bounds on own - other time: the column, and how far before or behind the other's watermark its rows leave."""
     useful = [bound for bound in bounds if bound.below and bound.right == other]
     if not useful:
         same = mark is not None and any(bound.equal and bound.left == mark and not bound.offset for bound in bounds)
