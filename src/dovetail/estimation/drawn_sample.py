@@ -52,7 +52,7 @@ class DrawnSample:
         return self._bounded(self._size * float(values.sum()) / self._pairs, self._error_of(values), confidence)
 
     def average(self, name: str, count: str | None, confidence: float) -> Estimate | None:
-        """A value's average over all results: a ratio, with the error of what it leaves over. `count`: how many values."""
+        """A value's average over all results: a ratio, with the error of its rest. `count`: how many values."""
         values, there = self._values[name], np.ones(self.matches) if count is None else self._values[count]
         if not (number := float(there.sum())):
             return None

@@ -149,6 +149,8 @@ FEWEST = 16  # counters and sampled rows
 
 
 SHARE = 0.03  # of the memory that counters and samples take
+WEIGHING_BYTES = 40  # of a resident row and attribute, while rows are weighed: sorted codes, two sums, its worth
+CHUNK = 1 << 16  # rows that are weighed at once
 
 Weights = NDArray[np.float64]
 CodesOf = Callable[[Attribute], Codes]
@@ -171,6 +173,15 @@ class _Behind(NamedTuple):
 
     def weigh_codes(self, link: Link, known: str, codes: Codes) -> tuple[Weights, Weights]:
         """What each code of the input `known` has behind the link: held, coming."""
+        held, coming = np.empty(len(codes)), np.empty(len(codes))
+        for start in range(0, len(codes), CHUNK):
+            some = codes[start : start + CHUNK]
+            order = np.argsort(some)  # sorted codes are looked up several times as fast
+            places = start + order
+            held[places], coming[places] = self._weigh_sorted(link, known, some[order])
+        return held, coming
+
+    def _weigh_sorted(self, link: Link, known: str, codes: Codes) -> tuple[Weights, Weights]:
         low, high, low_closed, high_closed = link.bounds(known, codes)
         first, last = np.zeros(len(codes), np.int64), np.full(len(codes), len(self.codes))
         if low is not None:
@@ -190,6 +201,7 @@ class ExpectedResultsPolicy:
         self._tree = [hop.link for hop in state.paths.hops(state.graph.aliases[0])]
         attributes = state.paths.attributes
         nbytes = state.set_aside(SHARE) // sum(map(len, attributes.values()))
+        state.count_beside({alias: WEIGHING_BYTES * len(found) for alias, found in attributes.items()})
         rng = np.random.default_rng(seed)
         self._rng = rng
         self._arrivals = {alias: ArrivalSketch(found, nbytes, rng) for alias, found in attributes.items()}

@@ -60,6 +60,7 @@ class Multiway:
         self._counters = workspace.counters
         self._clock = Clock()
         self._aside = 0
+        self._beside = dict.fromkeys(graph.aliases, 0)  # bytes for each resident row of an input
         self._flush = flush
         self._saved = {
             a: ResidentSnapshot(blocks, resident_schema(graph.schemas[a], self.paths.attributes[a]), a)
@@ -102,7 +103,8 @@ class Multiway:
     def make_room(self, alias: str, arriving: Batch) -> None:
         """Evict until the batch fits."""
         mine = self.residents[alias]
-        while self.resident_size + self._budget.measure(len(arriving), mine.nbytes_for(arriving)) > self._room:
+        arriving_bytes = mine.nbytes_for(arriving) + len(arriving) * self._beside[alias]
+        while self.resident_size + self._budget.measure(len(arriving), arriving_bytes) > self._room:
             if not self._left_over.release() and not self._flush():
                 return
 
@@ -138,6 +140,10 @@ class Multiway:
         by_bytes = self._budget.unit == "bytes"
         self._budget.hold("set aside", 0 if by_bytes else self._aside, self._aside if by_bytes else 0)
         return self._aside * (1 if by_bytes else ROW_BYTES)
+
+    def count_beside(self, nbytes: Mapping[str, int]) -> None:
+        """Count bytes for each resident row of an input, which work on all of them takes."""
+        self._beside = dict(nbytes)
 
     def row_size(self, alias: str, stored: bool = False) -> int:
         """What a row of an input takes, in the budget's unit; in memory, or stored with its extra columns."""
@@ -207,8 +213,13 @@ class Multiway:
 
     @property
     def resident_size(self) -> int:
-        residents = self.residents.values()
-        return sum(self._budget.measure(len(found), found.nbytes) for found in residents)
+        residents = self.residents.items()
+        return sum(self._budget.measure(len(found), self._nbytes(alias)) for alias, found in residents)
+
+    def _nbytes(self, alias: str) -> int:
+        """The size of the residents of an input, with what work on them takes."""
+        residents = self.residents[alias]
+        return residents.nbytes + len(residents) * self._beside[alias]
 
     @property
     def blocks(self) -> list[Block]:
@@ -232,7 +243,7 @@ class Multiway:
 
     def hold(self) -> None:
         residents = self.residents.values()
-        self._budget.hold("residents", sum(map(len, residents)), sum(found.nbytes for found in residents))
+        self._budget.hold("residents", sum(map(len, residents)), sum(map(self._nbytes, self.residents)))
 
 
 class MultiwayOperator(JoinOperator):
