@@ -42,6 +42,7 @@ class WindowOracle:
     times: Times | None = None
     late_rows: int = 0
     seen: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))  # rows of each side, not the late ones
+    gone: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))  # of them, by limits of event time
     timeless: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
     places: dict[tuple[int, int], int] = field(default_factory=dict)  # number of the arrival
     arrived: int = 0
@@ -57,11 +58,13 @@ class WindowOracle:
         for side, row in turns(sources):
             found.update(self._arrive(side, row))
         self._advance(sources)
+        if self.window.limits is not None:
+            self._leave()
         if self.how == "left_semi":
             return Counter((row, None) for row in self.partnered[0] - before)
         results = Counter() if self.how == "left_anti" else found
         for side in PRESERVED.get(self.how, ()):
-            known = [*self.seen[side], *self.timeless[side]]
+            known = [*self.seen[side], *self.gone[side], *self.timeless[side]]
             over = {row for row in known if row not in self.closed[side] and self._is_over(side, row)}
             self.closed[side].update(over)
             alone = over - self.partnered[side]
@@ -101,6 +104,13 @@ class WindowOracle:
         else:
             rows = self.seen[other][-self.window.size :]
         return np.array(rows, np.int64)
+
+    def _leave(self) -> None:
+        """Rows leave by the watermark of their micro-batch. An input without a watermark of its own has no late rows,
+        but finds only what is still there."""
+        for side, rows in enumerate(self.seen):
+            self.gone[side].extend(row for row in rows if self._is_over(side, row))
+            rows[:] = [row for row in rows if not self._is_over(side, row)]
 
     def _can_be_late(self, side: int) -> bool:
         return self.window.limits is None or self.window.limits.late[side] is not None
