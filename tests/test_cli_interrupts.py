@@ -49,6 +49,7 @@ def has_rows(directory: Path) -> bool:
     return any(path.is_file() and path.stat().st_size > 1000 for path in directory.iterdir())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["--in-process", "--live"])
 @pytest.mark.parametrize("name", ["out.csv", "out"])
 def test_rows_found_so_far_are_kept(files: list[str], tmp_path: Path, how: str, name: str) -> None:

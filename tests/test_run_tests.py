@@ -27,6 +27,7 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Part]:
         found[name] = Part(f"the {name} part", options)
     (tmp_path / "none.ini").write_text("[pytest]\n")
     monkeypatch.setattr(run_tests, "PARTS", found)
+    monkeypatch.setattr(run_tests, "compile_kernels", lambda: None)
     monkeypatch.setattr(run_tests, "REPORTS", tmp_path / "reports")
     monkeypatch.setenv("DOVETAIL_TEST_SEED", "0")  # which is put back afterwards
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # whose imports take longer than the tests

@@ -118,6 +118,12 @@ def run(name: str, options: Sequence[str], *, behind: bool) -> Outcome:
     return Outcome(counts, failures, seconds, done.returncode)
 
 
+def compile_kernels() -> None:
+    """Once, on all cores: processes that run side by side would each compile them."""
+    print("==> kernels", flush=True)  # noqa: T201
+    subprocess.run([sys.executable, "-m", "dovetail.cli", "warmup"], cwd=ROOT, check=False)
+
+
 def run_all(names: Sequence[str], options: Sequence[str]) -> dict[str, Outcome]:
     """Those on Spark beside the others, each of the two one after the other."""
     on_spark = [name for name in names if PARTS[name].on_spark]
@@ -164,6 +170,8 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     REPORTS.mkdir(parents=True, exist_ok=True)
     os.environ["DOVETAIL_TEST_SEED"] = str(asked.seed)
+    if len(asked.parts) > 1:
+        compile_kernels()
     outcomes = run_all(asked.parts, [f"--part={asked.part}"] if asked.part else [])
     print("\n".join([*summarise(outcomes), f"seed {asked.seed}: make test SEED={asked.seed}"]), flush=True)  # noqa: T201
     return int(any(outcome.exit_code for outcome in outcomes.values()))

@@ -65,6 +65,7 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"dovetail.spark.{module}.settle", lambda: None)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cells_give_what_a_join_in_process_gives(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(shard, CASES // 5, SHARDS):

@@ -155,6 +155,7 @@ def test_the_first_results_need_half_a_window_and_a_batch() -> None:
     results.close()
 
 
+@pytest.mark.one_in(2)
 def test_mishits_larger_than_memory_go_to_disk() -> None:
     rng = np.random.default_rng(1)
     one = pa.table({"k": rng.permutation(2000), "pad": ["x" * 50] * 2000})

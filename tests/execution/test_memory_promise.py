@@ -55,6 +55,7 @@ def rows_of(found: pa.Table) -> Counter[tuple[Any, ...]]:
     return Counter(zip(*(found[name].to_pylist() for name in names), strict=True))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("on", ON)
 def test_files_that_exceed_a_budget_give_what_tables_give(on: str, how: str, files: tuple[str, str]) -> None:

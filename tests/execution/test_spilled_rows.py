@@ -66,6 +66,7 @@ def left_in(place: Path) -> int:
     return sum(path.stat().st_size for path in place.rglob("*.arrow"))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("program", "number"),
     [(ONE, signal.SIGTERM), (ONE, signal.SIGKILL), (WORKERS, signal.SIGKILL), (THREE, signal.SIGKILL)],
@@ -122,6 +123,7 @@ main()
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_the_command_line_removes_them_itself(number: int, tmp_path: Path) -> None:
     place = tmp_path / "place"
@@ -132,6 +134,7 @@ def test_the_command_line_removes_them_itself(number: int, tmp_path: Path) -> No
     assert not [path for path in place.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.one_in(2)
 def test_the_command_line_keeps_what_its_caller_has_decided(tmp_path: Path) -> None:
     """`nohup` lets a process ignore SIGHUP."""
     ignored = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"

@@ -88,6 +88,7 @@ def test_every_chunk_size() -> None:
         check_join(candidates, join, (12, 12), lambda i, j: abs(x[i] - x[j]) <= 1 and abs(y[i] - y[j]) <= 1, capacity)
 
 
+@pytest.mark.one_in(3)
 def test_more_rows_than_fit_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(band, "row_type", lambda rows: np.int64)
     x, y = np.arange(12) % 4, np.arange(12) % 3

@@ -171,6 +171,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.mark.one_in(2)
 def test_the_trap_works(call_kernel: CallKernel, plant: Callable[..., Trap], place: Path) -> None:
     """Who plants it in a cache of their own runs it: else the tests below would prove nothing."""
     home = place / "home" / ".cache" / "dovetail" / "numba"

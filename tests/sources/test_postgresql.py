@@ -159,6 +159,7 @@ def test_a_connection_that_the_server_ends_is_resumed(server: PostgresServer, li
     check(found + ids(steps))
 
 
+@pytest.mark.one_in(2)
 def test_a_stalled_server_leaves_time_for_other_work(server: PostgresServer, line: Proxy) -> None:
     source = dovetail.sources.postgres(server.dsn(line.port), "SELECT * FROM orders WHERE id < 4000", key="id")
     line.stall_after(350_000)

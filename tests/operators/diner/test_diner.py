@@ -395,6 +395,7 @@ def test_progressive_joins_of_tables() -> None:
     assert [line.split()[0] for line in str(plan).splitlines()].count("checked") == 1
 
 
+@pytest.mark.one_in(2)
 def test_a_snapshot_writes_what_is_new(tmp_path: Path) -> None:
     """Rows once, and a few bytes for each that is still there; all anew when most have left, or in many blocks."""
     rng = np.random.default_rng(0)

@@ -283,6 +283,7 @@ def test_a_budget_for_less_than_the_fixed_minimum_is_refused() -> None:
         operator(INEQUALITIES, table(1, 1).schema, BlockStore(), 60_000, window(rows=10))
 
 
+@pytest.mark.one_in(2)
 def test_rows_of_every_type_come_back_from_disk() -> None:
     rng = random.Random(4)
     left, right = random_table(rng, 600), random_table(rng, 600)

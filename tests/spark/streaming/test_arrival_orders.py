@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
-from tests.effort import repeat, some
+from tests.effort import PART, repeat, some
 from tests.seed import seeded
 from tests.spark.streaming.window_cells import Query, Tables, played, query
 from tests.spark.streaming.window_oracle import Results, Source, WindowOracle
@@ -274,7 +274,7 @@ def test_every_order_of_arrival(how: str, tmp_path: Path, task: Any) -> None:
     """Within the delay of the watermarks the order is of no importance: all orders give the same pairs."""
     rng = seeded(how)
     bounds = window(time="10 seconds", on="ts").with_watermarks((1000 * SECOND, 1000 * SECOND))
-    chosen = some(ORDERS, HOWS.index(how))
+    chosen = some(ORDERS, HOWS.index(how), of=3 * PART)
     totals = set()
     spilled = 0
     for case, order in enumerate(chosen):

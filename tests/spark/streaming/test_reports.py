@@ -172,6 +172,7 @@ def test_another_limit_on_restart_is_refused(tmp_path: Path, monkeypatch: pytest
         Cells(join_in_cells(tmp_path, 30, "pmj"), rng, monkeypatch).run(source.next())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("algorithm", [pytest.param("pmj", marks=pytest.mark.slow), "adaptive"])
 def test_estimates_of_cells_add_up(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once both inputs have ended, before all is merged: an estimate of the number of all results, with bounds."""

@@ -363,6 +363,7 @@ def test_what_is_kept_is_bounded(how: str, scope: Any, tmp_path: Path, task: Any
         assert evicted + kept[-1] == 2 * rows
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("scope", ["combined", pytest.param("per_stream", marks=pytest.mark.slow)])
 def test_many_cells_keep_no_more_than_few(scope: Any, tmp_path: Path, task: Any) -> None:
     """Runs are merged up to a slide of the stream, of which each cell has a few rows."""
