@@ -16,6 +16,8 @@ import pyarrow as pa
 from dovetail.core.rows import Side
 
 COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>"})
+SIMPLE = COMPARISONS | {"and", "or", "not", "in", "is_null", "like"}
+"""Operators that never fail, and mean the same whatever Spark's settings are."""
 
 
 @dataclass(frozen=True, slots=True)

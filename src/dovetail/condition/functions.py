@@ -111,7 +111,7 @@ def _whole(compute: Callable[[pa.Array], pa.Array], array: pa.Array) -> pa.Array
     """floor and ceil. A double becomes a bigint; what does not fit becomes the nearest bigint, as in Spark."""
     if t.is_integer(array.type):
         return array
-    whole = compute(array)
+    whole = compute(_with_room(array))
     if t.is_decimal(array.type):
         return whole
     numbers = np.nan_to_num(fill_nulls(whole, 0), nan=0.0)
@@ -121,10 +121,16 @@ def _whole(compute: Callable[[pa.Array], pa.Array], array: pa.Array) -> pa.Array
     return pa.array(values, mask=~np.asarray(array.is_valid()))
 
 
+def _with_room(array: pa.Array) -> pa.Array:
+    """With a digit more for what is rounded up: 9.9 becomes 10.0."""
+    type_ = array.type
+    return array.cast(pa.decimal256(type_.precision + 1, type_.scale)) if t.is_decimal(type_) else array
+
+
 def _round(array: pa.Array, digits: int) -> pa.Array:
     """Half away from zero, on the shortest decimal form of a double, as Spark does."""
     if not t.is_floating(array.type):
-        return pc.round(array, digits, "half_towards_infinity")
+        return pc.round(_with_room(array), digits, "half_towards_infinity")
     step = Decimal(1).scaleb(-digits)
 
     def round_half_up(value: float | None) -> float | None:
@@ -147,6 +153,14 @@ def _extreme(better: str, *args: pa.Array) -> pa.Array:
         return pc.if_else(replace, other, best)
 
     return reduce(pick, args)
+
+
+def _case_of(compute: Callable[[pa.Array], pa.Array], one: Callable[[str], str], array: pa.Array) -> pa.Array:
+    """Arrow takes each letter by itself. Spark, as Python, also makes ß to SS, and the last Σ of a word to ς."""
+    mapped, other = compute(array), pc.invert(pc.fill_null(pc.string_is_ascii(array), True))
+    if not pc.any(other).as_py():
+        return mapped
+    return pc.replace_with_mask(mapped, other, pa.array(map(one, array.filter(other).to_pylist()), array.type))
 
 
 def _length(array: pa.Array) -> pa.Array:
@@ -225,8 +239,8 @@ TABLE = (
     Function("coalesce", (COMMON,), _as_first, pc.coalesce, repeats=True, also=("ifnull", "nvl"), strict=False),
     Function("greatest", (COMMON, COMMON), _as_first, partial(_extreme, ">"), repeats=True, strict=False),
     Function("least", (COMMON, COMMON), _as_first, partial(_extreme, "<"), repeats=True, strict=False),
-    Function("lower", (TEXT,), types.STRING, pc.utf8_lower, also=("lcase",)),
-    Function("upper", (TEXT,), types.STRING, pc.utf8_upper, also=("ucase",)),
+    Function("lower", (TEXT,), types.STRING, partial(_case_of, pc.utf8_lower, str.lower), also=("lcase",)),
+    Function("upper", (TEXT,), types.STRING, partial(_case_of, pc.utf8_upper, str.upper), also=("ucase",)),
     Function("length", (Kind.TEXT_OR_BYTES,), pa.int32(), _length, also=("len", "char_length", "character_length")),
     Function("trim", (TEXT,), types.STRING, _trim),
     Function("concat", (TEXT,), types.STRING, _concat, repeats=True),
