@@ -39,6 +39,7 @@ from dovetail.storage.resident_snapshot import ResidentSnapshot
 from dovetail.storage.row_store import MOST_BYTES
 
 ROW_BYTES = 200  # of a row, where a budget is in rows
+SCRATCH_BYTES = 16_000_000  # that work on residents may take beside the budget
 SMALLEST_PART = 64 * 1024  # bytes of residents that are packed together
 
 
@@ -103,8 +104,7 @@ class Multiway:
     def make_room(self, alias: str, arriving: Batch) -> None:
         """Evict until the batch fits."""
         mine = self.residents[alias]
-        arriving_bytes = mine.nbytes_for(arriving) + len(arriving) * self._beside[alias]
-        while self.resident_size + self._budget.measure(len(arriving), arriving_bytes) > self._room:
+        while self.resident_size + self._budget.measure(len(arriving), mine.nbytes_for(arriving)) > self._room:
             if not self._left_over.release() and not self._flush():
                 return
 
@@ -213,13 +213,14 @@ class Multiway:
 
     @property
     def resident_size(self) -> int:
-        residents = self.residents.items()
-        return sum(self._budget.measure(len(found), self._nbytes(alias)) for alias, found in residents)
+        residents = self.residents.values()
+        return sum(self._budget.measure(len(found), found.nbytes) for found in residents) + self._beside_rows
 
-    def _nbytes(self, alias: str) -> int:
-        """The size of the residents of an input, with what work on them takes."""
-        residents = self.residents[alias]
-        return residents.nbytes + len(residents) * self._beside[alias]
+    @property
+    def _beside_rows(self) -> int:
+        """What work on all residents takes, as far as it is more than every join may take beside its budget."""
+        nbytes = sum(len(found) * self._beside[alias] for alias, found in self.residents.items())
+        return self._budget.measure(0, max(0, nbytes - SCRATCH_BYTES))
 
     @property
     def blocks(self) -> list[Block]:
@@ -243,7 +244,8 @@ class Multiway:
 
     def hold(self) -> None:
         residents = self.residents.values()
-        self._budget.hold("residents", sum(map(len, residents)), sum(map(self._nbytes, self.residents)))
+        nbytes = sum(found.nbytes for found in residents) + self._beside_rows
+        self._budget.hold("residents", sum(map(len, residents)), nbytes)
 
 
 class MultiwayOperator(JoinOperator):
