@@ -42,7 +42,8 @@ def completer(place: Path) -> Callable[[Any], None]:
 
 
 def marks(page: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.spark] * needs_spark(page) + [pytest.mark.slow] * (page in SLOW)
+    on_spark = [pytest.mark.spark, pytest.mark.one_in(3)] if needs_spark(page) else []
+    return on_spark + [pytest.mark.slow] * (page in SLOW)
 
 
 def comparable(output: str, language: str) -> str:

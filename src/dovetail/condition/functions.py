@@ -72,7 +72,7 @@ class Function:
         return None if self.repeats else len(self.takes)
 
     def kinds(self, count: int) -> tuple[Kind, ...]:
-        """Of a call with this number of arguments."""
+        """The kinds of a call with this number of arguments."""
         return (*self.takes, *self.takes[-1:] * count)[:count]
 
 

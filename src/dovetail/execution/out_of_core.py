@@ -39,7 +39,7 @@ from dovetail.planning.statistics import Sample, measure, sample_batches, sample
 from dovetail.routing import Routing, Task, choose_router
 from dovetail.routing.routers import Router
 from dovetail.sources.protocol import Scan, TableScan
-from dovetail.storage.allocator import GrowthWatch
+from dovetail.storage.allocator import GrowthWatch, trim_heap
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.row_numbers import RowNumbers
 
@@ -168,6 +168,8 @@ def load(scan: Scan, most_bytes: int | None) -> InputAtRest:
         found.append(batch)
         rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
         if nbytes > most_bytes:
+            del found, batch
+            trim_heap()  # what was read for nothing is not to be added to what the join takes
             return InputAtRest(scan, nbytes * scan.rows // rows)
     return InputAtRest(TableScan(pa.Table.from_batches(found, scan.schema)), nbytes)
 

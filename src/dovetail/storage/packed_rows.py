@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from dovetail.core.rows import OFFSETS, PLAIN, Rows, empty_batch, put_together, slices
 from dovetail.kernels.taking import copy_strings, note_lengths
+from dovetail.storage.allocator import trim_heap
 from dovetail.storage.row_store import MOST_BYTES, RowStore
 
+RETURNED_BYTES = 1 << 23  # that a removal copies, between two times that freed memory is returned
 FEW_PARTS = 1 << 16
 WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
 MANY = 4  # times fewer positions than rows: some of them may well be the same
@@ -89,6 +91,7 @@ class PackedRows:
         """Forget the rows that are marked; those behind them move up."""
         old, firsts = self._parts[::-1], self._firsts[::-1]
         self._parts, self._firsts, self._rows, self.nbytes = [], [], 0, 0
+        copied = 0
         while old:
             part, first = old.pop(), firsts.pop()
             stay = np.flatnonzero(~gone[first : first + len(part)])
@@ -101,6 +104,10 @@ class PackedRows:
                     places.append(_Place(np.arange(before), last, np.arange(before)))
                 places.append(_Place(np.arange(before, before + len(stay)), part, stay))
                 part = _Part(self._copied(places, before + len(stay)))
+                copied += part.nbytes
+            if copied > RETURNED_BYTES:  # else all of them could be there twice: a copy fits in no gap of another
+                copied = 0
+                trim_heap()
             if len(part):
                 self._parts.append(part)
                 self._firsts.append(self._rows)

@@ -61,7 +61,7 @@ SAME_TYPES = (
 
 SAME_NODES = (
     *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Is, exp.Between, exp.In),
-    *(exp.And, exp.Or, exp.Not, exp.Paren, exp.Add, exp.Sub, exp.Neg, exp.Abs),
+    *(exp.And, exp.Or, exp.Not, exp.Paren, exp.Add, exp.Sub, exp.Neg),
     *(exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null),
 )
 
@@ -305,7 +305,8 @@ def duckdb_sql(on: Any, schemas: Mapping[str, pa.Schema]) -> str | None:
         return None
     tree = parse_text(on)
     for node in tree.walk():
-        if not isinstance(node, SAME_NODES):
+        is_abs = isinstance(node, exp.Anonymous) and node.name.lower() == "abs"
+        if not is_abs and not isinstance(node, SAME_NODES):
             return None
         if isinstance(node, exp.Column):
             if len(node.parts) != 2 or node.table not in schemas or node.name not in schemas[node.table].names:

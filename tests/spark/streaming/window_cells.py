@@ -142,7 +142,8 @@ class Query:
 
 
 def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[int | None, int | None]]:
-    rights = batch["right_row"].to_pylist() if "right_row" in batch.schema.names else [None] * batch.num_rows
+    name = next((name for name in ("right_row", "left_row_r") if name in batch.schema.names), None)
+    rights = [None] * batch.num_rows if name is None else batch[name].to_pylist()
     return zip(batch["left_row"].to_pylist(), rights, strict=True)
 
 
