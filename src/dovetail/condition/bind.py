@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from dovetail.condition import names, types
+from dovetail.condition.arithmetic import BINARY
 from dovetail.condition.casts import can_cast, python_value
 from dovetail.condition.evaluate import evaluate
-from dovetail.condition.expression import COMPARISONS, FUNCTIONS, Call, Column, Expression, Literal, Opaque, type_of
-from dovetail.condition.functions import PARTS, TRUNCATIONS
+from dovetail.condition.expression import COMPARISONS, Call, Column, Expression, Literal, Opaque, type_of
+from dovetail.condition.functions import FUNCTIONS, TRUNCATIONS, Kind
 from dovetail.condition.literals import natural_type, scalar
 from dovetail.condition.meanings import as_stored, with_meaning
 from dovetail.condition.render import text_of
@@ -21,8 +23,6 @@ from dovetail.condition.unify import arithmetic, comparable, describe, sort_key,
 from dovetail.errors import ConditionError
 
 t = pa.types
-
-Args = tuple[Expression, ...]
 
 
 def bind(
@@ -54,36 +54,25 @@ class Binder:
 
     def call(self, function: str, *args: Expression, type_: pa.DataType | None = None) -> Expression:
         """A function of bound arguments, bound; constant if they all are."""
-        if function not in FUNCTIONS:
+        rule = RULES.get(function)
+        if rule is None:
             raise ConditionError(f"unknown function {function!r} in the condition.")
         args = with_meaning(function, args, self.schemas)
-        fewest, most = ARITY.get(function, (1, None))
-        if len(args) < fewest or (most is not None and len(args) > most):
-            raise ConditionError(f"{function} takes {_count(fewest, most)}, not {len(args)}.")
-        bound = self._apply_typer(function, args, type_)
+        if len(args) < rule.fewest or (rule.most is not None and len(args) > rule.most):
+            raise ConditionError(f"{function} takes {_count(rule.fewest, rule.most)}, not {len(args)}.")
+        if any(arg.type is None for arg in args) and not rule.untyped:
+            return Call(function, args, rule.gives)
+        bound = rule.bind(self, Call(function, args, type_))
         if not isinstance(bound, Call):
             return bound
-        if function in STRICT and any(isinstance(arg, Literal) and arg.value is None for arg in bound.args):
+        if rule.strict and any(isinstance(arg, Literal) and arg.value is None for arg in bound.args):
             return Literal(None, bound.type)
         if all(isinstance(arg, Literal) for arg in bound.args):
             return Literal(python_value(evaluate(bound, None, None)[0]), bound.type)
         return bound
 
-    def _apply_typer(self, function: str, args: Args, type_: pa.DataType | None) -> Expression:
-        if function in COMPARISONS:
-            _refuse_chain(function, args)
-            return Call(function, tuple(comparable(args, self.zone)), types.BOOLEAN)
-        if function in ARITHMETIC:
-            return arithmetic(function, args[0], args[1], self.zone)
-        if function == "cast":
-            return self._cast(args[0], type_)
-        if function in ("and", "or", "not"):
-            return Call(function, tuple(_boolean(arg, function) for arg in args), types.BOOLEAN)
-        if any(arg.type is None for arg in args):
-            return Call(function, args, types.BOOLEAN if function in ANSWERS else None)
-        return TYPERS[function](self, function, args)
-
-    def _cast(self, arg: Expression, target: pa.DataType | None) -> Expression:
+    def _cast(self, call: Call) -> Expression:
+        (arg,), target = call.args, call.type
         if target is None:
             raise ConditionError("cast needs a type to cast to.")
         target = types.plain(target)
@@ -105,13 +94,60 @@ class Binder:
             return to_type(arg, pa.timestamp(arg.type.unit, self.zone))
         return arg
 
-    # How each function types its arguments. All of them have a type here.
+    # Functions of the table.
 
-    def _common(self, function: str, args: Args) -> Expression:
-        same = unify(args, self.zone, "combined")
-        return Call(function, tuple(same), same[0].type)
+    def _plain(self, call: Call) -> Expression:
+        function, args = FUNCTIONS[call.function], list(call.args)
+        if function.default is not None and len(args) < len(function.takes):
+            args.append(function.default)
+        if Kind.COMMON in function.takes:
+            args = unify(args, self.zone, "combined")
+        else:
+            kinds = function.kinds(len(args))
+            args = [self._of_kind(kind, arg, function.name) for kind, arg in zip(kinds, args, strict=True)]
+        gives = function.gives if isinstance(function.gives, pa.DataType) else function.gives(args)
+        return Call(function.name, tuple(args), gives)
 
-    def _case(self, function: str, args: Args) -> Expression:
+    def _of_kind(self, kind: Kind, arg: Expression, function: str) -> Expression:
+        match kind:
+            case Kind.TEXT_OR_BYTES if types.is_bytes(type_of(arg)):
+                return arg
+            case Kind.TEXT | Kind.TEXT_OR_BYTES:
+                return _text(arg, function)
+            case Kind.AMOUNT if t.is_duration(type_of(arg)):
+                return arg
+            case Kind.NUMBER | Kind.AMOUNT:
+                return _number(arg, function)
+            case Kind.DOUBLE:
+                return to_type(_number(arg, function), types.DOUBLE)
+            case Kind.CONSTANT:
+                return _whole_constant(arg, function)
+            case Kind.UNIT:
+                return _unit(arg, function)
+        instant = self._clock(_instant(arg, function))
+        if kind is Kind.DATE:
+            return to_type(instant, types.DATE)
+        return to_type(instant, pa.timestamp("us")) if kind is Kind.TIMESTAMP and t.is_date(instant.type) else instant
+
+    # What has syntax of its own. All arguments have a type here, except where a rule says otherwise.
+
+    def _comparison(self, call: Call) -> Expression:
+        _refuse_chain(call)
+        return Call(call.function, tuple(comparable(call.args, self.zone)), types.BOOLEAN)
+
+    def _arithmetic(self, call: Call) -> Expression:
+        left, right = call.args
+        return arithmetic(call.function, left, right, self.zone)
+
+    def _negation(self, call: Call) -> Expression:
+        arg = self._of_kind(Kind.AMOUNT, call.args[0], call.function)
+        return Call(call.function, (arg,), arg.type)
+
+    def _logic(self, call: Call) -> Expression:
+        return Call(call.function, tuple(_boolean(arg, call.function) for arg in call.args), types.BOOLEAN)
+
+    def _case(self, call: Call) -> Expression:
+        args = call.args
         if len(args) % 2 == 0:
             raise ConditionError("case takes alternating conditions and values, and a default at the end.")
         whens = [_boolean(arg, "case") for arg in args[:-1:2]]
@@ -119,93 +155,18 @@ class Binder:
         branches = (part for pair in zip(whens, values[:-1], strict=True) for part in pair)
         return Call("case", (*branches, values[-1]), values[-1].type)
 
-    def _in(self, function: str, args: Args) -> Expression:
-        same = comparable(args, self.zone)
+    def _in(self, call: Call) -> Expression:
+        same = comparable(call.args, self.zone)
         return self.call("=", *same) if len(same) == 2 else Call("in", tuple(same), types.BOOLEAN)
 
-    def _is_null(self, function: str, args: Args) -> Expression:
-        return Call(function, args, types.BOOLEAN)
+    def _is_null(self, call: Call) -> Expression:
+        return Call(call.function, call.args, types.BOOLEAN)
 
-    def _isnan(self, function: str, args: Args) -> Expression:
-        return Call(function, (_number(args[0], function, types.DOUBLE),), types.BOOLEAN)
+    def _like(self, call: Call) -> Expression:
+        return Call(call.function, tuple(_text(arg, call.function) for arg in call.args), types.BOOLEAN)
 
-    def _like(self, function: str, args: Args) -> Expression:
-        return Call(function, tuple(_text(arg, function) for arg in args), types.BOOLEAN)
-
-    def _doubles(self, function: str, args: Args) -> Expression:
-        return Call(function, tuple(_number(arg, function, types.DOUBLE) for arg in args), types.DOUBLE)
-
-    def _bind_sign(self, function: str, args: Args) -> Expression:
-        """neg and abs: of numbers and of lengths of time."""
-        (arg,) = args
-        type_ = type_of(arg)
-        if t.is_duration(type_):
-            return Call(function, args, type_)
-        if t.is_uint64(type_):
-            arg = to_type(arg, types.as_decimal(type_))
-        elif t.is_integer(type_) or t.is_null(type_):
-            arg = to_type(arg, types.INT64)
-        return Call(function, (_number(arg, function),), arg.type)
-
-    def _whole(self, function: str, args: Args) -> Expression:
-        arg = _number(args[0], function)
-        type_ = type_of(arg)
-        if t.is_decimal(type_):
-            return Call(function, (arg,), types.decimal(min(type_.precision - type_.scale + 1, 38), 0))
-        arg = to_type(arg, types.INT64 if t.is_integer(type_) else types.DOUBLE)
-        return Call(function, (arg,), types.INT64)
-
-    def _round(self, function: str, args: Args) -> Expression:
-        arg = _number(args[0], function)
-        digits = args[1] if len(args) > 1 else Literal(0, pa.int32())
-        if not isinstance(digits, Literal) or not isinstance(digits.value, int):
-            raise ConditionError("round takes a constant number of digits.")
-        type_ = type_of(arg)
-        if t.is_integer(type_):
-            arg, type_ = to_type(arg, types.INT64), types.INT64
-        elif t.is_decimal(type_):
-            scale = min(type_.scale, max(digits.value, 0))
-            type_ = types.decimal(min(type_.precision - type_.scale + 1 + scale, 38), scale)
-        return Call(function, (arg, digits), type_)
-
-    def _of_text(self, function: str, args: Args) -> Expression:
-        return Call(function, tuple(_text(arg, function) for arg in args), types.STRING)
-
-    def _length(self, function: str, args: Args) -> Expression:
-        (arg,) = args
-        return Call(function, (arg if types.is_bytes(type_of(arg)) else _text(arg, function),), pa.int32())
-
-    def _substring(self, function: str, args: Args) -> Expression:
-        if not all(isinstance(arg, Literal) and isinstance(arg.value, int) for arg in args[1:]):
-            raise ConditionError("substring takes a constant position and length.")
-        return Call(function, (_text(args[0], function), *args[1:]), types.STRING)
-
-    def _part(self, function: str, args: Args) -> Expression:
-        arg = self._clock(_instant(args[0], function))
-        if t.is_date(arg.type) and function in ("hour", "minute", "second"):
-            arg = to_type(arg, pa.timestamp("us"))
-        return Call(function, (arg,), pa.int32())
-
-    def _date_trunc(self, function: str, args: Args) -> Expression:
-        unit, arg = args[0], self._clock(_instant(args[1], function))
-        if not isinstance(unit, Literal) or str(unit.value).lower() not in TRUNCATIONS:
-            raise ConditionError(f"date_trunc takes one of {', '.join(TRUNCATIONS)}.")
-        if t.is_date(arg.type):
-            arg = to_type(arg, pa.timestamp("us"))
-        return Call(function, (Literal(str(unit.value).lower(), types.STRING), arg), arg.type)
-
-    def _add_months(self, function: str, args: Args) -> Expression:
-        arg = self._clock(_instant(args[0], function))
-        if not isinstance(args[1], Literal) or not isinstance(args[1].value, int):
-            raise ConditionError("an interval of months must be a constant.")
-        return Call(function, (arg, args[1]), arg.type)
-
-    def _datediff(self, function: str, args: Args) -> Expression:
-        dates = tuple(to_type(self._clock(_instant(arg, function)), types.DATE) for arg in args)
-        return Call(function, dates, pa.int32())
-
-    def _field(self, function: str, args: Args) -> Expression:
-        struct, name = args
+    def _field(self, call: Call) -> Expression:
+        struct, name = call.args
         type_ = type_of(struct)
         assert isinstance(name, Literal)
         if not t.is_struct(type_):
@@ -217,21 +178,22 @@ class Binder:
         field = type_.field(found[0])
         return to_type(Call("field", (struct, Literal(found[0], types.STRING)), field.type), types.plain(field.type))
 
-    def _place(self, function: str, args: Args) -> Expression:
-        return Call(function, args, pa.int32())
+    def _place(self, call: Call) -> Expression:
+        return Call(call.function, call.args, pa.int32())
 
-    def _sort_key(self, function: str, args: Args) -> Expression:
-        return sort_key(args[0])
+    def _sort_key(self, call: Call) -> Expression:
+        return sort_key(call.args[0])
 
-    def _overlaps(self, function: str, args: Args) -> Expression:
-        start, end, other_start, other_end = args
+    def _overlaps(self, call: Call) -> Expression:
+        start, end, other_start, other_end = call.args
         if t.is_duration(type_of(end)):
             end = self.call("+", start, end)
         if t.is_duration(type_of(other_end)):
             other_end = self.call("+", other_start, other_end)
-        return Call(function, tuple(comparable((start, end, other_start, other_end), self.zone)), types.BOOLEAN)
+        return Call(call.function, tuple(comparable((start, end, other_start, other_end), self.zone)), types.BOOLEAN)
 
-    def _distance(self, function: str, args: Args) -> Expression:
+    def _distance(self, call: Call) -> Expression:
+        function, args = call.function, call.args
         if len(args) == 2 and all(types.is_list(type_of(arg)) for arg in args):
             for arg in args:
                 if not types.is_number(type_of(arg).value_type):
@@ -239,7 +201,7 @@ class Binder:
             return Call(function, args, types.DOUBLE)
         if len(args) % 2:
             raise ConditionError(f"distance takes as many left as right coordinates, not {len(args)} in all.")
-        return self._doubles(function, args)
+        return Call(function, tuple(self._of_kind(Kind.DOUBLE, arg, function) for arg in args), types.DOUBLE)
 
 
 def _count(fewest: int, most: int | None) -> str:
@@ -248,12 +210,12 @@ def _count(fewest: int, most: int | None) -> str:
     return f"{fewest} to {most} arguments" if fewest < most else f"{fewest} argument{'s' * (fewest != 1)}"
 
 
-def _refuse_chain(function: str, args: Args) -> None:
+def _refuse_chain(call: Call) -> None:
     """a < b < c compares true or false with c."""
-    match args:
+    match call.args:
         case (Call(first, (_, middle)), last) if first in COMPARISONS and last.type is not None:
             if not t.is_boolean(last.type) and not t.is_null(last.type):
-                comparison, rest = text_of(args[0]), f"{function} {text_of(last)}"
+                comparison, rest = text_of(call.args[0]), f"{call.function} {text_of(last)}"
                 raise ConditionError(
                     f"{comparison} {rest}: comparisons do not chain. Write {comparison} AND {text_of(middle)} {rest}."
                 )
@@ -267,12 +229,16 @@ def _boolean(arg: Expression, function: str) -> Expression:
     raise ConditionError(f"{function.upper()} needs true or false; {describe(arg)} is neither.")
 
 
-def _number(arg: Expression, function: str, target: pa.DataType | None = None) -> Expression:
+def _number(arg: Expression, function: str) -> Expression:
     type_ = type_of(arg)
-    if not (types.is_number(type_) or t.is_null(type_)):
+    if t.is_uint64(type_):
+        return to_type(arg, types.as_decimal(type_))
+    if t.is_integer(type_) or t.is_null(type_):
+        return to_type(arg, types.INT64)
+    if not types.is_number(type_):
         cast = f" Cast it: CAST({text_of(arg)} AS DOUBLE)." if can_cast(type_, types.DOUBLE) else ""
         raise ConditionError(f"{function} needs a number; {describe(arg)} is not one.{cast}")
-    return arg if target is None else to_type(arg, target)
+    return arg
 
 
 def _text(arg: Expression, function: str) -> Expression:
@@ -293,46 +259,48 @@ def _instant(arg: Expression, function: str) -> Expression:
     return arg
 
 
-ARITHMETIC = ("+", "-", "*", "/", "div", "%")
+def _whole_constant(arg: Expression, function: str) -> Literal:
+    if not isinstance(arg, Literal) or not isinstance(arg.value, int):
+        raise ConditionError(f"{function} needs a constant whole number; {describe(arg)} is not one.")
+    return arg
 
-STRICT = frozenset({*COMPARISONS, *ARITHMETIC, "neg", "abs", "sqrt", "pow", "like"} - {"<=>"})
-"""Functions that are null as soon as one argument is."""
 
-ANSWERS = frozenset({*COMPARISONS, "and", "or", "not", "in", "like", "is_null", "isnan", "overlaps"})
+def _unit(arg: Expression, function: str) -> Literal:
+    if not isinstance(arg, Literal) or str(arg.value).lower() not in TRUNCATIONS:
+        raise ConditionError(f"{function} takes one of {', '.join(TRUNCATIONS)}.")
+    return Literal(str(arg.value).lower(), types.STRING)
 
-ARITY: dict[str, tuple[int, int | None]] = {
-    **dict.fromkeys((*COMPARISONS, *ARITHMETIC, "like", "pow"), (2, 2)),
-    **dict.fromkeys(("date_trunc", "add_months", "datediff", "field"), (2, 2)),
-    **dict.fromkeys(("not", "is_null", "isnan", "neg", "abs", "sqrt", "floor", "ceil", "cast", *PARTS), (1, 1)),
-    **dict.fromkeys(("lower", "upper", "length", "trim", "sort_key"), (1, 1)),
-    **dict.fromkeys(("in", "greatest", "least", "distance"), (2, None)),
-    "round": (1, 2),
-    "substring": (2, 3),
-    "case": (3, None),
-    "overlaps": (4, 4),
-}
 
-TYPERS: dict[str, Callable[[Binder, str, Args], Expression]] = {
-    **dict.fromkeys(("coalesce", "greatest", "least"), Binder._common),
-    **dict.fromkeys(("sqrt", "pow"), Binder._doubles),
-    **dict.fromkeys(("neg", "abs"), Binder._bind_sign),
-    **dict.fromkeys(("floor", "ceil"), Binder._whole),
-    **dict.fromkeys(("lower", "upper", "trim", "concat"), Binder._of_text),
-    **dict.fromkeys(PARTS, Binder._part),
-    "case": Binder._case,
-    "in": Binder._in,
-    "is_null": Binder._is_null,
-    "isnan": Binder._isnan,
-    "like": Binder._like,
-    "round": Binder._round,
-    "length": Binder._length,
-    "substring": Binder._substring,
-    "date_trunc": Binder._date_trunc,
-    "add_months": Binder._add_months,
-    "datediff": Binder._datediff,
-    "field": Binder._field,
-    "sort_key": Binder._sort_key,
-    "place": Binder._place,
-    "overlaps": Binder._overlaps,
-    "distance": Binder._distance,
+class Rule(NamedTuple):
+    """How many arguments something takes (`most` None: any number), and how a call is bound."""
+
+    fewest: int
+    most: int | None
+    bind: Callable[[Binder, Call], Expression]
+    gives: pa.DataType | None = None  # what comes out where only Spark knows the types of arguments
+    strict: bool = False  # null as soon as one argument is
+    untyped: bool = False  # bound even then
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(COMPARISONS, Rule(2, 2, Binder._comparison, types.BOOLEAN, strict=True)),
+    "<=>": Rule(2, 2, Binder._comparison, types.BOOLEAN),
+    **dict.fromkeys(BINARY, Rule(2, 2, Binder._arithmetic, strict=True)),
+    "neg": Rule(1, 1, Binder._negation, strict=True),
+    **dict.fromkeys(("and", "or"), Rule(1, None, Binder._logic, untyped=True)),
+    "not": Rule(1, 1, Binder._logic, untyped=True),
+    "cast": Rule(1, 1, Binder._cast, untyped=True),
+    "case": Rule(3, None, Binder._case),
+    "in": Rule(2, None, Binder._in, types.BOOLEAN),
+    "is_null": Rule(1, 1, Binder._is_null, types.BOOLEAN),
+    "like": Rule(2, 2, Binder._like, types.BOOLEAN, strict=True),
+    "field": Rule(2, 2, Binder._field),
+    "sort_key": Rule(1, 1, Binder._sort_key),
+    "place": Rule(1, None, Binder._place),
+    "overlaps": Rule(4, 4, Binder._overlaps, types.BOOLEAN),
+    "distance": Rule(2, None, Binder._distance),
+    **{
+        f.name: Rule(f.fewest, f.most, Binder._plain, f.gives if isinstance(f.gives, pa.DataType) else None, f.strict)
+        for f in FUNCTIONS.values()
+    },
 }

@@ -1,7 +1,7 @@
 """Spark's SQL as conditions need it: a function that is not evaluated here is kept to the letter for Spark.
 
 sqlglot knows hundreds of functions and rewrites them on their way through its tree, a few of them wrongly (to_char
-loses its format, parse_json disappears). Only those that a condition understands or refuses are parsed as functions.
+loses its format, parse_json disappears). It parses those that have syntax of their own and those that are refused.
 """
 
 from __future__ import annotations
@@ -15,37 +15,21 @@ from sqlglot.parsers.spark import SparkParser
 
 from dovetail.errors import ConditionError
 
-UNDERSTOOD = frozenset(
+WITH_SYNTAX = frozenset(
     {
-        *(
-            "ABS",
-            "SQRT",
-            "POW",
-            "POWER",
-            "MOD",
-            "FLOOR",
-            "CEIL",
-            "CEILING",
-            "ROUND",
-            "GREATEST",
-            "LEAST",
-            "ISNAN",
-            "IS_NAN",
-        ),
-        *("LOWER", "LCASE", "UPPER", "UCASE", "LENGTH", "LEN", "CHAR_LENGTH", "CHARACTER_LENGTH", "CONCAT"),
-        *("TRIM", "SUBSTRING", "SUBSTR", "COALESCE", "IFNULL", "NVL", "NULLIF", "IF", "CAST", "TRY_CAST", "EXTRACT"),
-        *("YEAR", "MONTH", "DAY", "DAYOFMONTH", "DAY_OF_MONTH", "HOUR", "MINUTE", "SECOND", "DATE_TRUNC", "TRUNC"),
-        *("DATE_ADD", "DATE_SUB", "ADD_MONTHS", "DATEDIFF", "DATE_DIFF"),
+        *("MOD", "NULLIF", "IF", "CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "SUBSTR"),
+        *("DATE_TRUNC", "TRUNC", "DATE_ADD", "DATE_SUB", "ADD_MONTHS", "DATEDIFF", "DATE_DIFF"),
         # These take a keyword, which would be read as a column.
         *("TIMESTAMPDIFF", "TIMESTAMPADD", "TIMESTAMP_DIFF", "TIMESTAMP_ADD", "DATEADD"),
     }
 )
+"""Functions that `translate.py` reads by sqlglot's node. Calls of all others are a name and arguments."""
 REFUSED = frozenset(
     name
     for name, kind in exp.FUNCTION_BY_NAME.items()
     if issubclass(kind, (exp.AggFunc, exp.UDTF, exp.Explode, exp.Rand, exp.Randn, exp.Uuid))
 )
-PARSED = UNDERSTOOD | REFUSED
+PARSED = WITH_SYNTAX | REFUSED
 
 
 class ConditionDialect(Spark):
@@ -80,12 +64,46 @@ def refuse(tree: exp.Expr) -> None:
     for node in tree.walk():
         for kinds, what in KINDS:
             if isinstance(node, kinds):
-                raise ConditionError(f"{_text(node)}: a join condition cannot contain {what}.")
+                raise ConditionError(f"{spark_text(node)}: a join condition cannot contain {what}.")
         if isinstance(node, exp.Anonymous) and node.name.lower() in UNSTABLE:
-            raise ConditionError(f"{_text(node)}: it is not deterministic; add it as a column first.")
+            raise ConditionError(f"{spark_text(node)}: it is not deterministic; add it as a column first.")
     if not isinstance(tree, exp.Condition):
-        raise ConditionError(f"this is not a condition: {_text(tree)}")
+        raise ConditionError(f"this is not a condition: {spark_text(tree)}")
 
 
-def _text(node: exp.Expr) -> str:
+def spark_text(node: exp.Expr) -> str:
+    """The tree as Spark's SQL."""
     return node.sql(dialect=DIALECT, normalize_functions="lower", comments=False)
+
+
+def refuse_symbols(node: exp.Expr) -> None:
+    """& | ~ || between comparisons, as other languages have them: here they compute with numbers and texts."""
+    if (written := _in_words(node)) != (given := spark_text(node)):
+        raise ConditionError(f"{given}: & | ~ and || are for numbers and texts. Write {written}.")
+
+
+def _in_words(node: exp.Expr) -> str:
+    """The text with AND, OR and NOT where comparisons are connected by symbols."""
+    if isinstance(node, exp.BitwiseNot) and _is_condition(node.this):
+        return f"NOT {_in_words(node.this)}"
+    if isinstance(node, exp.Paren):
+        return f"({_in_words(node.this)})"
+    if type(node) in WORDS and (_is_condition(node.this) or _is_condition(node.expression)):
+        return f"{_in_words(node.this)} {WORDS[type(node)]} {_in_words(node.expression)}"
+    first = node.this
+    if isinstance(first, exp.Binary) and isinstance(first, exp.Predicate) and type(first.expression) in WORDS:
+        # l.a = r.a & l.b = r.b, where & binds tighter than =.
+        between = first.expression
+        begin, end = first.copy(), node.copy()
+        begin.set("expression", between.this.copy())
+        end.set("this", between.expression.copy())
+        if not isinstance(node.expression, exp.Boolean):
+            return f"{_in_words(begin)} {WORDS[type(between)]} {_in_words(end)}"
+    return spark_text(node)
+
+
+def _is_condition(node: exp.Expr) -> bool:
+    return isinstance(node.unnest(), exp.Predicate | exp.Connector | exp.Not | exp.BitwiseNot)
+
+
+WORDS: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "AND", exp.BitwiseOr: "OR", exp.DPipe: "OR"}

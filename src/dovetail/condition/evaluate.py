@@ -3,48 +3,30 @@
 null never matches (three-valued logic). NaN equals NaN and is larger than everything, -0.0 equals 0.0. Integer
 overflow is an error. Division by zero gives null (Spark in ANSI mode stops the query instead).
 
-Comparisons, logic and choices are computed here, all other functions in `functions.py`. Each takes the call and its
-evaluated arguments: arrays of equal length, of the types that binding chose.
+What has syntax of its own is computed here and in `arithmetic.py`, all other functions by their rows in `functions.py`.
+Arguments are arrays of equal length, of the types that binding chose.
 """
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache, reduce
-from typing import Any
+from functools import lru_cache, partial, reduce
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dovetail.condition import casts, functions, literals, types
+from dovetail.condition import arithmetic, casts, functions, literals, types
+from dovetail.condition.comparisons import ARROW_COMPARISONS, compare
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, columns_of, type_of
 from dovetail.condition.predicates import Condition
 from dovetail.condition.render import text_of
 from dovetail.condition.sort_keys import sort_keys
-from dovetail.core.codes import order_codes
 from dovetail.core.rows import Rows, Side
 from dovetail.errors import ConditionError
 
-ARROW_COMPARISONS: dict[str, Callable[..., pa.Array]] = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
-CODE_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 LONG_LIST = 8  # from here on, IN is a set lookup
 
 
@@ -70,7 +52,7 @@ def _value(expression: Expression, batches: tuple[pa.RecordBatch | None, pa.Reco
         case Call(function, args):
             try:
                 values = [_value(arg, batches, rows) for arg in (args[:1] if function == "place" else args)]
-                return FUNCTION_TABLE[function](expression, values)
+                return COMPUTED[function](expression, values)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise ConditionError(_failure(expression, error)) from error
 
@@ -162,32 +144,6 @@ def keyed_rows(
     return rows, [column.take(pa.array(rows)) for column in columns]
 
 
-def compare(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """One comparison; NaN through order codes, because Arrow says that it equals nothing; structs and lists by keys."""
-    if pa.types.is_nested(left.type):
-        left, right = sort_keys(left), sort_keys(right)
-    if pa.types.is_null(left.type):
-        return pa.nulls(len(left), types.BOOLEAN)
-    if not pa.types.is_floating(left.type) or not (_has_nan(left) or _has_nan(right)):
-        return ARROW_COMPARISONS[function](left, right)
-    a, b = order_codes(left), order_codes(right)
-    return mask_array(CODE_COMPARISONS[function](a.values, b.values), _both(a.valid, b.valid))
-
-
-def _has_nan(array: pa.Array) -> bool:
-    return bool(pc.any(pc.is_nan(array)).as_py())
-
-
-def mask_array(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> pa.Array:
-    return pa.array(values, mask=None if valid is None else ~valid)
-
-
-def _both(left: NDArray[np.bool_] | None, right: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return left & right
-
-
 def _compare(call: Call, args: list[pa.Array]) -> pa.Array:
     return compare(call.function, *args)
 
@@ -213,10 +169,6 @@ def _not(call: Call, args: list[pa.Array]) -> pa.Array:
 
 def _is_null(call: Call, args: list[pa.Array]) -> pa.Array:
     return pc.is_null(args[0])
-
-
-def _isnan(call: Call, args: list[pa.Array]) -> pa.Array:
-    return pc.fill_null(pc.is_nan(args[0]), False)
 
 
 def _in(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -246,27 +198,12 @@ def _regex(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(wild.get(p, re.escape(p[-1])) for p in parts), re.DOTALL)
 
 
-def _coalesce(call: Call, args: list[pa.Array]) -> pa.Array:
-    return pc.coalesce(*args)
-
-
 def _case(call: Call, args: list[pa.Array]) -> pa.Array:
     """condition, value, condition, value, …, default: the last condition first, so that earlier ones win."""
     result = args[-1]
     for condition, value in reversed(list(zip(args[:-1:2], args[1:-1:2], strict=True))):
         result = pc.if_else(pc.fill_null(condition, False), value, result)
     return result
-
-
-def _extreme(call: Call, args: list[pa.Array]) -> pa.Array:
-    """greatest and least skip nulls, as in Spark."""
-    better = ">" if call.function == "greatest" else "<"
-
-    def pick(best: pa.Array, other: pa.Array) -> pa.Array:
-        replace = pc.or_(pc.is_null(best), pc.fill_null(compare(better, other, best), False))
-        return pc.if_else(replace, other, best)
-
-    return reduce(pick, args)
 
 
 def _cast(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -293,24 +230,31 @@ def _overlaps(call: Call, args: list[pa.Array]) -> pa.Array:
     return pc.and_kleene(compare("<", start, other_end), compare(">", end, other_start))
 
 
-FUNCTION_TABLE: dict[str, functions.Function] = {
+def _plain(function: functions.Function, call: Call, args: list[pa.Array]) -> pa.Array:
+    constants = [kind in functions.CONSTANTS for kind in function.kinds(len(args))]
+    parts = zip(call.args, args, constants, strict=True)
+    values = [arg.value if constant and isinstance(arg, Literal) else array for arg, array, constant in parts]
+    result = function.compute(*values)
+    return result if result.type == call.type else casts.cast(result, type_of(call))
+
+
+COMPUTED: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     **dict.fromkeys(ARROW_COMPARISONS, _compare),
     "<=>": _same,
     "and": _and,
     "or": _or,
     "not": _not,
     "is_null": _is_null,
-    "isnan": _isnan,
     "in": _in,
     "like": _like,
-    "coalesce": _coalesce,
     "case": _case,
-    "greatest": _extreme,
-    "least": _extreme,
     "cast": _cast,
     "field": _field,
     "sort_key": _sort_key,
     "place": _place,
     "overlaps": _overlaps,
-    **functions.TABLE,
+    "neg": arithmetic.negate,
+    "distance": arithmetic.distance,
+    **arithmetic.BINARY,
+    **{name: partial(_plain, function) for name, function in functions.FUNCTIONS.items()},
 }

@@ -1,7 +1,7 @@
 """Scalar expressions over the columns of two inputs.
 
-The tree is small on purpose: a function that is not in `FUNCTIONS` is *opaque*. It keeps its text, so that Spark can
-still evaluate it, but no kernel and no in-process evaluation can.
+The tree is small on purpose: a function that is not in the table of `functions.py` is *opaque*. It keeps its text, so
+that Spark can still evaluate it, but no kernel and no in-process evaluation can.
 """
 
 from __future__ import annotations
@@ -16,21 +16,8 @@ import pyarrow as pa
 from dovetail.core.rows import Side
 
 COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>"})
-
-FUNCTIONS = COMPARISONS | frozenset(
-    {
-        *("and", "or", "not", "is_null", "in", "like", "coalesce", "case"),
-        *("+", "-", "*", "/", "div", "%", "neg", "abs", "sqrt", "pow", "floor", "ceil", "round", "greatest", "least"),
-        *("cast", "lower", "upper", "length", "trim", "concat", "substring"),
-        *("year", "month", "day", "hour", "minute", "second", "date_trunc", "add_months", "datediff"),
-        *("field", "isnan", "overlaps", "distance", "sort_key", "place"),
-    }
-)
-"""What can be evaluated in process. `case` takes condition, value, condition, value, …, default.
-`distance` takes the coordinates of the left point, then those of the right one, or one array column of each.
-`field` takes a struct and the name of a field, `datediff` two dates (days from the second to the first),
-`overlaps` the start and end of one interval, then those of another. `sort_key` is a struct or a list as bytes,
-`place` where the first argument is among the others, which are constants."""
+SIMPLE = COMPARISONS | {"and", "or", "not", "in", "is_null", "like"}
+"""Operators that never fail, and mean the same whatever Spark's settings are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +53,16 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function applied to expressions. For `cast`, `type` is the target type, known from the start."""
+    """A function or an operator applied to expressions. Arguments that text does not show:
+
+    case       condition, value, condition, value, …, default
+    cast       a value; `type` is the target type, known from the start
+    field      a struct and the name of a field
+    overlaps   the start and end of one interval, then those of another
+    distance   the coordinates of the left point, then those of the right one, or one array column of each
+    sort_key   a struct or a list, which becomes bytes
+    place      a value, and the constants among which its place is found
+    """
 
     function: str
     args: tuple[Expression, ...]

@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from dovetail.condition import types
 from dovetail.condition.expression import COMPARISONS, Call, Column, Expression, Literal, type_of
+from dovetail.condition.functions import FUNCTIONS, Kind
 from dovetail.condition.render import text_of
 from dovetail.core.categories import is_ordered, order_of
 from dovetail.errors import ConditionError
 
 ORDERING = frozenset({"<", "<=", ">", ">=", "overlaps"})
 EXTREMES = frozenset({"greatest", "least"})
-CHOICES = frozenset({"coalesce", "case", *EXTREMES})
+CHOICES = frozenset({"case", *(f.name for f in FUNCTIONS.values() if Kind.COMMON in f.takes)})
 """Functions whose value is that of an argument."""
 SHOWN = 8  # categories in an error message
 

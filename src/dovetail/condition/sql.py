@@ -19,7 +19,7 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError, TokenError
 
 from dovetail.condition import names
-from dovetail.condition.dialect import DIALECT, refuse
+from dovetail.condition.dialect import DIALECT, refuse, spark_text
 from dovetail.condition.expression import Column, Expression, Opaque, quote_name
 from dovetail.condition.spark_functions import refuse_calls
 from dovetail.condition.translate import Translator, side_of
@@ -46,7 +46,7 @@ def read_predicate(text: str, kind: str) -> str:
     """A predicate for Spark over the columns of one input, in which nothing is called that does more than compute."""
     tree = parse_text(text, kind)
     refuse(tree)
-    sql = tree.sql(dialect=DIALECT, normalize_functions="lower", comments=False)
+    sql = spark_text(tree)
     refuse_calls(sql)
     return sql
 

@@ -9,9 +9,9 @@ from sqlglot import exp
 
 from dovetail.condition import literals, names, types
 from dovetail.condition.casts import can_cast
-from dovetail.condition.dialect import DIALECT, refuse
+from dovetail.condition.dialect import refuse, refuse_symbols, spark_text
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, connect
-from dovetail.condition.functions import TRUNCATIONS
+from dovetail.condition.functions import FUNCTIONS, SPELLED, TRUNCATIONS, Function, Kind
 from dovetail.condition.spark_functions import refuse_calls
 from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
@@ -38,6 +38,10 @@ def strip_sign(node: exp.Expr) -> exp.Expr:
     return node.this if isinstance(node, exp.Neg) else node
 
 
+def _is_constant(node: exp.Expr) -> bool:
+    return isinstance(strip_sign(node), exp.Literal)
+
+
 def interval_of(node: exp.Expr) -> literals.CalendarInterval | None:
     """The interval that a node is, if it is one with constant amounts."""
     if isinstance(node, exp.Add):  # INTERVAL 1 DAY 2 HOURS
@@ -48,7 +52,7 @@ def interval_of(node: exp.Expr) -> literals.CalendarInterval | None:
     if not isinstance(node, exp.Interval):
         return None
     amount, unit = node.this, node.args.get("unit")
-    if not isinstance(strip_sign(amount), exp.Literal):
+    if not _is_constant(amount):
         return None
     text = amount.name if isinstance(amount, exp.Literal) else f"-{amount.this.name}"
     if unit is None:
@@ -84,25 +88,12 @@ BINARY: dict[type[exp.Expr], str] = {
     exp.Div: "/",
     exp.IntDiv: "div",
     exp.Mod: "%",
-    exp.Pow: "pow",
     exp.And: "and",
     exp.Or: "or",
 }
 UNARY: dict[type[exp.Expr], str] = {
     exp.Not: "not",
     exp.Neg: "neg",
-    exp.Abs: "abs",
-    exp.Sqrt: "sqrt",
-    exp.Lower: "lower",
-    exp.Upper: "upper",
-    exp.Year: "year",
-    exp.Month: "month",
-    exp.Day: "day",
-    exp.DayOfMonth: "day",
-    exp.Hour: "hour",
-    exp.Minute: "minute",
-    exp.Second: "second",
-    exp.IsNan: "isnan",
 }
 TRUNCATION_NAMES = {"yyyy": "year", "yy": "year", "mon": "month", "mm": "month", "dd": "day"}
 CAST_NAMES = {"tinyint": pa.int8(), "smallint": pa.int16(), "bigint": pa.int64(), "decimal": pa.decimal128(10, 0)}
@@ -129,7 +120,7 @@ class Translator:
         if kind in BINARY:
             return self._binary(node)
         if kind in UNARY:
-            return Call(UNARY[kind], (self.expression(_strip_cast(node.this)),))
+            return self._call(UNARY[kind], node.this)
         if kind in HANDLERS:
             return HANDLERS[kind](self, node)
         return self._opaque(node)
@@ -154,7 +145,7 @@ class Translator:
                 node = spelled
             else:
                 part.replace(spelled)
-        sql = _spark(node)
+        sql = spark_text(node)
         if not self.trusted:
             refuse_calls(sql)
         return Opaque(sql, tuple(dict.fromkeys(columns)))
@@ -217,7 +208,7 @@ class Translator:
         if isinstance(node, exp.And | exp.Or):
             return self._logic(function, node)
         if isinstance(node, exp.Predicate):
-            _refuse_symbols(node)
+            refuse_symbols(node)
         if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
             return self._tuples(function, left, right)
         if function in "+-":
@@ -235,7 +226,7 @@ class Translator:
         if any(isinstance(part, exp.Column) and not part.table for part in (node.this, node.expression)):
             one, other = column.side.alias, column.side.other.alias
             raise ConditionError(
-                f"{_spark(node)} compares {one}.{column.name} with itself: {other} has no column {column.name}. "
+                f"{spark_text(node)} compares {one}.{column.name} with itself: {other} has no column {column.name}. "
                 f"Write {other}. and the name of the column that is meant."
             )
 
@@ -263,7 +254,7 @@ class Translator:
 
     def _tuples(self, function: str, left: exp.Tuple, right: exp.Tuple) -> Expression:
         if len(left.expressions) != len(right.expressions):
-            raise ConditionError(f"cannot compare {_spark(left)} with {_spark(right)}: they differ in length.")
+            raise ConditionError(f"cannot compare {spark_text(left)} with {spark_text(right)}: they differ in length.")
         pairs = [
             (self.expression(a), self.expression(b)) for a, b in zip(left.expressions, right.expressions, strict=True)
         ]
@@ -274,15 +265,15 @@ class Translator:
                 return Call("not", (_all([Call("=", pair) for pair in pairs]),))
             case "<" | "<=" | ">" | ">=":
                 return _lexicographic(function, pairs)
-        raise ConditionError(f"{function} does not apply to tuples: {_spark(left)}.")
+        raise ConditionError(f"{function} does not apply to tuples: {spark_text(left)}.")
 
     def _bits(self, node: exp.Expr) -> Expression:
         """& | ~ on whole numbers, for Spark."""
-        _refuse_symbols(node)
+        refuse_symbols(node)
         return self._opaque(node)
 
     def _tuple(self, node: exp.Expr) -> Expression:
-        raise ConditionError(f"{_spark(node)} can only be compared with another tuple of that length.")
+        raise ConditionError(f"{spark_text(node)} can only be compared with another tuple of that length.")
 
     def _overlaps(self, node: exp.Expr) -> Expression:
         left, right = node.this, node.expression
@@ -299,10 +290,10 @@ class Translator:
 
     def _in(self, node: exp.Expr) -> Expression:
         if (alone := node.args.get("field")) is not None:
-            wanted = f"{_spark(node.this)} IN ({_spark(alone)})"
+            wanted = f"{spark_text(node.this)} IN ({spark_text(alone)})"
             raise ConditionError(f"IN takes a list in parentheses: write {wanted}.")
         if not node.expressions:
-            raise ConditionError(f"{_spark(node.this)} IN () has an empty list.")
+            raise ConditionError(f"{spark_text(node.this)} IN () has an empty list.")
         if isinstance(node.this, exp.Tuple):
             rows = [e for e in node.expressions if isinstance(e, exp.Tuple)]
             return connect("or", [self._tuples("=", node.this, row) for row in rows])
@@ -359,25 +350,20 @@ class Translator:
     def _nullif(self, node: exp.Expr) -> Expression:
         return self._call("case", exp.EQ(this=node.this, expression=node.expression), exp.Null(), node.this)
 
-    def _many(self, node: exp.Expr) -> Expression:
-        first = [node.this] if node.this else []
-        return self._call(type(node).__name__.lower(), *first, *node.expressions)
-
     def _pipes(self, node: exp.Expr) -> Expression:
-        _refuse_symbols(node)
+        refuse_symbols(node)
         return self._call("concat", node.this, node.expression)
 
-    def _whole(self, node: exp.Expr) -> Expression:
-        if node.args.get("decimals"):
-            return self._opaque(node)
-        return self._call("floor" if isinstance(node, exp.Floor) else "ceil", node.this)
+    def _texts(self, node: exp.Expr) -> Expression:
+        """'a' 'b' is one text."""
+        return self._call("concat", *node.expressions)
 
-    def _round(self, node: exp.Expr) -> Expression:
-        digits = node.args.get("decimals")
-        return self._call("round", node.this, *([digits] if digits else []))
-
-    def _length(self, node: exp.Expr) -> Expression:
-        return self._call("length", node.this)
+    def _function(self, function: Function, node: exp.Expr, args: list[exp.Expr]) -> Expression:
+        """A function of the table, called by the node; opaque, if only Spark evaluates this call of it."""
+        kinds = function.kinds(len(args))
+        varying = any(k is Kind.CONSTANT and not _is_constant(arg) for k, arg in zip(kinds, args, strict=True))
+        wider = varying or len(args) > len(function.takes)
+        return self._opaque(node) if wider and function.wider_on_spark else self._call(function.name, *args)
 
     def _trim(self, node: exp.Expr) -> Expression:
         special = node.args.get("position") or node.args.get("expression")
@@ -385,8 +371,7 @@ class Translator:
 
     def _substring(self, node: exp.Expr) -> Expression:
         bounds = [node.args[key] for key in ("start", "length") if node.args.get(key)]
-        constant = all(isinstance(strip_sign(bound), exp.Literal) for bound in bounds)
-        return self._call("substring", node.this, *bounds) if constant else self._opaque(node)
+        return self._function(FUNCTIONS["substring"], node, [node.this, *bounds])
 
     def _extract(self, node: exp.Expr) -> Expression:
         part = node.this.name.lower()
@@ -408,7 +393,7 @@ class Translator:
         return Call("+", (Call("cast", (self.expression(node.this),), types.DATE), self.expression(node.expression)))
 
     def _add_months(self, node: exp.Expr) -> Expression:
-        if not isinstance(strip_sign(node.expression), exp.Literal):
+        if not _is_constant(node.expression):
             return self._opaque(node)
         date = Call("cast", (self.expression(node.this),), types.DATE)
         return Call("add_months", (date, self.expression(node.expression)))
@@ -427,48 +412,12 @@ class Translator:
             return Call("cast", (self.expression(node.expressions[0]),), CAST_NAMES[name])
         if name == "distance":
             return self._call("distance", *node.expressions)
-        return self._opaque(node)
-
-
-def _spark(node: exp.Expr) -> str:
-    return node.sql(dialect=DIALECT, normalize_functions="lower", comments=False)
-
-
-def _refuse_symbols(node: exp.Expr) -> None:
-    """& | ~ || between comparisons, as other languages have them: here they compute with numbers and texts."""
-    if (written := _in_words(node)) != (given := _spark(node)):
-        raise ConditionError(f"{given}: & | ~ and || are for numbers and texts. Write {written}.")
-
-
-def _in_words(node: exp.Expr) -> str:
-    """The text with AND, OR and NOT where comparisons are connected by symbols."""
-    if isinstance(node, exp.BitwiseNot) and _is_condition(node.this):
-        return f"NOT {_in_words(node.this)}"
-    if isinstance(node, exp.Paren):
-        return f"({_in_words(node.this)})"
-    if type(node) in WORDS and (_is_condition(node.this) or _is_condition(node.expression)):
-        return f"{_in_words(node.this)} {WORDS[type(node)]} {_in_words(node.expression)}"
-    first = node.this
-    if isinstance(first, exp.Binary) and isinstance(first, exp.Predicate) and type(first.expression) in WORDS:
-        # l.a = r.a & l.b = r.b, where & binds tighter than =.
-        between = first.expression
-        begin, end = first.copy(), node.copy()
-        begin.set("expression", between.this.copy())
-        end.set("this", between.expression.copy())
-        if not isinstance(node.expression, exp.Boolean):
-            return f"{_in_words(begin)} {WORDS[type(between)]} {_in_words(end)}"
-    return _spark(node)
-
-
-def _is_condition(node: exp.Expr) -> bool:
-    return isinstance(node.unnest(), exp.Predicate | exp.Connector | exp.Not | exp.BitwiseNot)
-
-
-WORDS: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "AND", exp.BitwiseOr: "OR", exp.DPipe: "OR"}
+        function = SPELLED.get(name)
+        return self._opaque(node) if function is None else self._function(function, node, node.expressions)
 
 
 def _strip_cast(node: exp.Expr) -> exp.Expr:
-    """sqlglot wraps the argument of year() and its like in a cast to date that the text does not have."""
+    """sqlglot wraps the arguments of datediff() in casts to dates that the text does not have."""
     return node.this if isinstance(node, exp.TsOrDsToDate) and not node.args.get("safe") else node
 
 
@@ -509,13 +458,9 @@ HANDLERS: dict[type[exp.Expr], Callable[[Translator, exp.Expr], Expression]] = {
     exp.Case: Translator._case,
     exp.If: Translator._if,
     exp.Nullif: Translator._nullif,
-    **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least, exp.Concat), Translator._many),
+    exp.Concat: Translator._texts,
     exp.DPipe: Translator._pipes,
     **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseNot), Translator._bits),
-    exp.Floor: Translator._whole,
-    exp.Ceil: Translator._whole,
-    exp.Round: Translator._round,
-    exp.Length: Translator._length,
     exp.Trim: Translator._trim,
     exp.Substring: Translator._substring,
     exp.Extract: Translator._extract,

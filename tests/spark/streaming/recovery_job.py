@@ -18,7 +18,11 @@ from pyspark.sql import SparkSession
 import dovetail
 from dovetail.spark.session.session import local_session
 
-CONF = {"spark.sql.shuffle.partitions": "2", "spark.sql.files.maxPartitionBytes": "1m"}  # a partition per file
+CONF = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.files.maxPartitionBytes": "1m",  # a partition per file
+    "spark.sql.streaming.minBatchesToRetain": "1000",  # tests read the offsets of all micro-batches
+}
 
 
 def main(place: Path, master: str) -> None:

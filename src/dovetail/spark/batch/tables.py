@@ -151,7 +151,9 @@ def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | s
     tasks, kept = routed.plan.tasks, routed.plan.how.preserved
     packed = []
     for side in Side:
-        frame = in_fixed_order(bound.frames[side]) if routed.router.needs_spread else bound.frames[side]
+        frame = bound.frames[side] if side in kept else bound.passing(side)
+        if routed.router.needs_spread:
+            frame = in_fixed_order(frame)
         pack = packer(side, routed.router, bound.condition.schema(side), routed.labels, side in kept)
         packed.append(frame.mapInArrow(pack, PACKED))
     side_order = F.col("side") if routed.first is Side.LEFT else F.col("side").desc()

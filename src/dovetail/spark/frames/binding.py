@@ -1,7 +1,9 @@
 """A condition on two DataFrames: what runs in the cells, and what Spark evaluates before and after them.
 
 l.k = r.k                      a typed predicate, in the cells
-soundex(l.name) = r.code       Spark computes soundex(name) as an extra column; then as above
+upper(l.name) = r.name         a function of our table: workers evaluate it as Spark does
+upper(l.name) = 'ADA'          of one input: Spark leaves rows out before workers see them
+soundex(l.name) = r.code       none of the table: Spark computes soundex(name) as an extra column; then as above
 levenshtein(l.a, r.b) < 3      needs both rows: Spark filters the joined rows
 l.s = r.s, with a collation    compared by Spark's rules: Spark filters the joined rows
 l.window = r.window            of streams, windows of event time: Spark computes window.end, which their watermark is of
@@ -35,6 +37,9 @@ from dovetail.condition import (
     spark_sql,
     text_of,
 )
+from dovetail.condition.expression import SIMPLE
+from dovetail.condition.functions import FUNCTIONS, Kind
+from dovetail.condition.types import is_lossless
 from dovetail.core.rows import Side
 from dovetail.spark.frames.column_names import Names
 from dovetail.spark.frames.schemas import (
@@ -84,6 +89,15 @@ class Bound:
         """The user's columns of a side."""
         schema = self.condition.schema(side)
         return pa.schema(list(schema)[: len(schema) - self.extra[side]])
+
+    def passing(self, side: Side) -> DataFrame:
+        """The rows of a side that pass its filters, as far as Spark evaluates these before workers do."""
+        frame, schema = self.frames[side], self.condition.schema(side)
+        filters = [part for part in self.condition.filters[side] if _never_fails(part)]
+        if not filters or arrow_schema(frame).types != schema.types:  # other types: columns that Arrow cannot carry
+            return frame
+        called = dict(zip(schema.names, frame.columns, strict=True))
+        return frame.where(" AND ".join(f"({spark_sql(part, lambda c: called[c.name])})" for part in filters))
 
     def with_columns(self, names: tuple[Iterable[str], Iterable[str]]) -> Bound:
         """Only these columns of each side, none of which is dropped after the join."""
@@ -159,6 +173,25 @@ def joined_names(left: Sequence[str], right: Sequence[str]) -> Callable[[Column]
     """How Spark addresses a column of either input in joined rows: those of the right one come last."""
     names, first = (list(left), list(right)), (0, len(left))
     return lambda column: position_name(first[column.side] + names[column.side].index(column.name))
+
+
+def _never_fails(expression: Expression) -> bool:
+    """Whether no value stops Spark in ANSI mode, which knows no order of filters: not 1 / x > 2, even after x != 0."""
+    match expression:
+        case Call("cast", (inner,), target):
+            return (
+                inner.type is not None
+                and target is not None
+                and is_lossless(inner.type, target)
+                and _never_fails(inner)
+            )
+        case Call("like", (value, pattern)):
+            return isinstance(pattern, Literal) and "\\" not in str(pattern.value) and _never_fails(value)
+        case Call(function, args):
+            known = FUNCTIONS.get(function)
+            fits = function in SIMPLE if known is None else not {Kind.NUMBER, Kind.AMOUNT} & set(known.takes)
+            return fits and all(map(_never_fails, args))
+    return not isinstance(expression, Opaque)
 
 
 def _width(type_: pa.DataType) -> int:

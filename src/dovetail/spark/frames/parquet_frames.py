@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dovetail.condition import Call, Column, Expression, Literal, columns_of, evaluate, parse
+from dovetail.condition.expression import SIMPLE
 from dovetail.core.addresses import redacted
 from dovetail.errors import ConditionError, DovetailError
 from dovetail.sources.parquet_files import File, Footer, ParquetRows, Stamp, group_sizes, read_footer, row_bytes
@@ -33,8 +34,6 @@ PASSED = ("SubqueryAlias", "View")
 AT_ONCE = 16  # footers that are read
 LEGACY = b"org.apache.spark.legacy"  # files of old calendars, which Spark converts as it reads
 WHOLE = ("us", "ms")  # units of time that Spark's microseconds can hold
-SIMPLE = frozenset(["and", "or", "not", "=", "!=", "<", "<=", ">", ">=", "<=>", "in", "is_null", "like"])
-"""What filters may be made of: nothing that can fail, or that depends on Spark's settings."""
 
 
 class NotPlainError(Exception):
