@@ -13,10 +13,12 @@ import org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJo
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
+import org.apache.spark.sql.execution.EmptyRelationExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import scala.Function1;
@@ -151,7 +153,9 @@ public class JoinStrategy extends SparkStrategy {
 /** Expressions that cannot be written as SQL and read again. */
 class Foreign extends AbstractFunction1 {
   public Object apply(Object node) {
-    return Boolean.valueOf(node instanceof PlanExpression || node instanceof ScalaUDF || node instanceof Unevaluable);
+    boolean column = node instanceof AttributeReference;
+    boolean foreign = node instanceof PlanExpression || node instanceof ScalaUDF || node instanceof Unevaluable;
+    return Boolean.valueOf(foreign && !column);
   }
 }
 
@@ -159,10 +163,12 @@ class Foreign extends AbstractFunction1 {
 class DovetailJoin extends SparkPlan {
   private final Join join;
   private final Function run;
+  private final SparkPlan elsewhere; // made here, where there is a session
 
   public DovetailJoin(Join join, Function run) {
     this.join = join;
     this.run = run;
+    elsewhere = new EmptyRelationExec(LocalRelation$.MODULE$.apply(join.output()));
   }
 
   public RDD doExecute() {
@@ -193,6 +199,15 @@ class DovetailJoin extends SparkPlan {
   /** Two of them give the same rows only if they are the same. */
   public QueryPlan doCanonicalize() {
     return this;
+  }
+
+  /** Executors do not have this class, and generated code takes the plan along: they get an empty relation instead. */
+  public Object writeReplace() {
+    return elsewhere;
+  }
+
+  public SparkPlan makeCopy(Object[] fields) {
+    return new DovetailJoin(join, run);
   }
 
   public TreeNode withNewChildrenInternal(IndexedSeq children) {

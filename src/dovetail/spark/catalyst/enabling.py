@@ -30,8 +30,9 @@ class Enabled:
 def enable(spark: SparkSession) -> Enabled:
     """Let joins of plain Spark code that would be nested loops be run by Dovetail.
 
-    From now on, queries of this session by `spark.sql` and `df.join` are looked at when Spark plans them: a join without
-    an equality and with many pairs of rows to compare is Dovetail's, all others are Spark's. Results are the same.
+    From now on, `spark.sql` and `df.join` of this session reach Dovetail. A join without an equality that has many
+    pairs of rows to compare is run by it, all others by Spark. Results are the same, and nothing is read before a query
+    runs.
 
     Args:
         spark: A classic session. Its workers need Dovetail, as for `dovetail.join`.
@@ -41,7 +42,7 @@ def enable(spark: SparkSession) -> Enabled:
 
     Example:
         >>> dovetail.enable(spark)  # doctest: +SKIP
-        >>> spark.sql("SELECT * FROM trips JOIN fares ON trips.at BETWEEN fares.since AND fares.until")  # doctest: +SKIP
+        >>> spark.sql("SELECT * FROM trips JOIN fares ON at BETWEEN since AND until")  # doctest: +SKIP
     """
     if type(spark).__module__.startswith("pyspark.sql.connect."):
         raise InputError("a Spark Connect session plans its queries on the server. Use dovetail.join.")

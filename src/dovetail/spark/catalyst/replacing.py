@@ -40,9 +40,9 @@ class Planner(JavaFunction):
     def refuse(self, join: Any) -> str | None:
         """Why Spark runs a join, which could be taken by what it is; None if it is taken."""
         pairs = self.strategy.rows(join.left()) * self.strategy.rows(join.right())
-        least = float(self._spark.conf.get(LEAST_PAIRS, str(MANY_PAIRS)))
+        least = float(self._spark.conf.get(LEAST_PAIRS, None) or MANY_PAIRS)
         if pairs < least:
-            return f"it has about {pairs:.1g} pairs of rows, and Dovetail takes joins from {least:.1g} on ({LEAST_PAIRS})"
+            return f"it has about {pairs:.1g} pairs of rows, fewer than {LEAST_PAIRS}={least:.1g}"
         try:
             bind_frames(self.condition(join), *self.inputs(join), trusted=True)
         except DovetailError as error:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pyspark.java_gateway import ensure_callback_server_started
+from pyspark import java_gateway
 from pyspark.sql import SparkSession
 
 SOURCE = files(__package__) / "JoinStrategy.java"
@@ -21,7 +21,7 @@ _compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by the gateway o
 
 def strategy_class(spark: SparkSession) -> Any:
     """The class, as Java's reflection has it."""
-    gateway = spark.sparkContext._gateway
+    gateway: Any = spark.sparkContext._gateway
     if gateway not in _compiled:
         jvm = gateway.jvm
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
@@ -33,8 +33,8 @@ def strategy_class(spark: SparkSession) -> Any:
 
 def make_strategy(spark: SparkSession, planner: Any) -> Any:
     """A strategy that asks a planner, which Python implements."""
-    gateway = spark.sparkContext._gateway
-    ensure_callback_server_started(gateway)
+    gateway: Any = spark.sparkContext._gateway
+    java_gateway.ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     no_kinds = gateway.new_array(gateway.jvm.java.lang.Class, 0)
     nothing = gateway.new_array(gateway.jvm.java.lang.Object, 0)
     strategy = strategy_class(spark).getDeclaredConstructor(no_kinds).newInstance(nothing)
