@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dovetail.monitoring.server import watch
     from dovetail.monitoring.spark_streams import finish, follow, listen
     from dovetail.monitoring.terminal import show
+    from dovetail.spark.catalyst.enabling import disable, enable
 
 __version__ = "0.2.0"  # the only place that says so: pyproject.toml reads it here
 
@@ -25,6 +26,8 @@ __all__ = [
     "__version__",
     "aggregate",
     "count",
+    "disable",
+    "enable",
     "explain",
     "finish",
     "follow",
@@ -46,6 +49,7 @@ __getattr__ = lazy_attributes(
     names={
         **dict.fromkeys(("aggregate", "count", "explain", "join", "multijoin", "progressive", "write"), "api"),
         **dict.fromkeys(("finish", "follow", "listen"), "monitoring.spark_streams"),
+        **dict.fromkeys(("disable", "enable"), "spark.catalyst.enabling"),
         "Estimate": "core.metrics",
         "Recording": "monitoring.recording",
         "report": "monitoring.report",

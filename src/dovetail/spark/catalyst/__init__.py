@@ -1,0 +1,1 @@
+"""Joins of plain Spark code, found in Spark's own planning and run by Dovetail."""

@@ -1,0 +1,242 @@
+"""Joins of plain SQL and `df.join`, with Dovetail in the session and without: the same rows."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tests.effort import repeat
+from tests.seed import seeded
+
+import dovetail
+from dovetail.errors import DovetailError, InputError
+from dovetail.spark.catalyst import replacing
+
+pytestmark = pytest.mark.spark
+
+ROWS = 200
+POINTS = f"""
+    SELECT id, (id * 7919) % 1009 AS x, IF(id % 7 = 0, NULL, (id * 31) % 53) AS k,
+        CAST(id * 1.5 AS DECIMAL(12, 2)) AS d, DATE '2024-01-01' + CAST(id % 90 AS INT) AS day,
+        TIMESTAMP '2024-01-01 00:00:00' + make_dt_interval(0, 0, id) AS at,
+        CASE WHEN id % 11 = 0 THEN CAST('NaN' AS DOUBLE) WHEN id % 13 = 0 THEN -0.0D ELSE id / 3.0D END AS f,
+        concat('p', id % 17) AS s, array(id) AS unused
+    FROM range({ROWS})
+"""
+BANDS = f"""
+    SELECT id AS band, (id * 104729) % 1009 AS lo, (id * 104729) % 1009 + 30 AS hi, IF(id % 5 = 0, NULL, id % 53) AS k,
+        CAST(id * 1.25 AS DECIMAL(10, 3)) AS d, DATE '2024-01-10' + CAST(id % 60 AS INT) AS day,
+        TIMESTAMP '2024-01-01 00:00:00' + make_dt_interval(0, 0, id * 2) AS at,
+        CASE WHEN id % 7 = 0 THEN CAST('NaN' AS DOUBLE) WHEN id % 9 = 0 THEN 0.0D ELSE id / 2.0D END AS f,
+        concat('p', id % 13) AS s
+    FROM range({ROWS})
+"""
+TAKEN = {
+    "between": "SELECT p.id, b.band FROM points p JOIN bands b ON p.x BETWEEN b.lo AND b.hi",
+    "aggregate": "SELECT band % 10 AS g, count(*), sum(x) FROM points JOIN bands ON x BETWEEN lo AND hi GROUP BY g",
+    "filters": "SELECT p.id FROM points p, bands b WHERE p.x > b.lo AND p.x < b.hi AND b.band < 50 AND p.s <> 'p3'",
+    "left": "SELECT p.id, b.band, b.s FROM points p LEFT JOIN bands b ON p.x BETWEEN b.lo AND b.hi AND p.k < b.k",
+    "right": "SELECT p.id, b.band FROM points p RIGHT JOIN bands b ON p.x < b.lo AND p.k > b.k",
+    "full": "SELECT p.id, b.band FROM points p FULL JOIN bands b ON p.x BETWEEN b.lo AND b.hi AND p.id % 2 = 0",
+    "exists": "SELECT id FROM points p WHERE EXISTS (SELECT 1 FROM bands b WHERE p.x BETWEEN b.lo AND b.hi)",
+    "not exists": "SELECT id FROM points p WHERE NOT EXISTS (SELECT 1 FROM bands WHERE x > lo AND x < hi AND band < 9)",
+    "self-join": "SELECT a.id, b.id AS other FROM points a JOIN points b ON a.x < b.x AND a.id > b.id",
+    "with": "WITH near AS (SELECT * FROM bands WHERE band < 90) SELECT id, lo FROM points JOIN near ON x > hi",
+    "decimals": "SELECT p.id, b.band FROM points p JOIN bands b ON p.d <= b.d AND p.x > b.lo",
+    "dates": "SELECT p.id, b.band FROM points p JOIN bands b ON p.day BETWEEN b.day AND b.day + INTERVAL 3 DAYS",
+    "times": "SELECT p.id, b.band FROM points p JOIN bands b ON p.at BETWEEN b.at - INTERVAL 9 SECONDS AND b.at",
+    "floats": "SELECT p.id, b.band FROM points p JOIN bands b ON p.f >= b.f AND p.x < b.lo",
+    "texts": "SELECT p.id, b.band FROM points p JOIN bands b ON p.s < b.s AND p.x BETWEEN b.lo AND b.hi",
+    "functions": "SELECT p.id, b.band FROM points p JOIN bands b ON length(p.s) < b.lo AND abs(p.x - b.hi) <= 5",
+    "not equal": "SELECT p.id, b.band FROM points p JOIN bands b ON p.k <> b.k AND p.id < 40",
+    "or": "SELECT p.id, b.band FROM points p JOIN bands b ON p.x = b.lo OR p.x = b.hi",
+}
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    session = spark.newSession()
+    session.conf.set(replacing.LEAST_PAIRS, "0")
+    session.sql(POINTS).createOrReplaceTempView("points")
+    session.sql(BANDS).createOrReplaceTempView("bands")
+    return session
+
+
+@pytest.fixture
+def enabled(session: SparkSession) -> Iterator[SparkSession]:
+    with dovetail.enable(session):
+        yield session
+
+
+def rows(frame: DataFrame) -> Counter[str]:
+    return Counter(map(repr, frame.collect()))
+
+
+def taken(frame: DataFrame) -> int:
+    plan: str = frame._jdf.queryExecution().executedPlan().toString()
+    return plan.count("DovetailJoin")
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("name", TAKEN)
+def test_rows_are_those_of_spark(name: str, session: SparkSession) -> None:
+    expected = rows(session.sql(TAKEN[name]))
+    with dovetail.enable(session):
+        query = session.sql(TAKEN[name])
+        assert taken(query) == 1
+        assert rows(query) == expected
+    assert expected.total()
+
+
+def test_joins_of_joins_and_what_comes_after(session: SparkSession) -> None:
+    query = """
+        SELECT g, n, rank() OVER (ORDER BY n DESC, g) FROM (
+            SELECT b.band % 5 AS g, count(DISTINCT q.id) AS n
+            FROM points p JOIN bands b ON p.x BETWEEN b.lo AND b.hi JOIN points q ON q.x > b.hi AND q.x < b.hi + 9
+            GROUP BY g)
+        UNION ALL SELECT k, count(*), 0 FROM points JOIN bands USING (k) GROUP BY k
+    """
+    expected = rows(session.sql(query))
+    with dovetail.enable(session):
+        assert taken(session.sql(query)) >= 1
+        assert rows(session.sql(query)) == expected
+
+
+def test_dataframes(enabled: SparkSession) -> None:
+    points, bands = enabled.table("points"), enabled.table("bands")
+
+    def joined() -> DataFrame:
+        on = (points.x >= bands.lo) & (points.x < bands.hi)
+        return points.join(bands, on, "left").select(points.s, bands.band)
+
+    assert taken(joined()) == 1
+    found = rows(joined())
+    dovetail.disable(enabled)
+    assert taken(joined()) == 0
+    assert rows(joined()) == found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT p.id FROM points p JOIN bands b ON p.k = b.k AND p.x < b.lo",
+        "SELECT p.id FROM points p CROSS JOIN bands b",
+        "SELECT /*+ BROADCAST(b) */ p.id FROM points p JOIN bands b ON p.x < b.lo",
+        "SELECT p.id FROM points p WHERE p.x > 900 OR EXISTS (SELECT 1 FROM bands b WHERE p.x < b.lo)",
+        "SELECT p.id FROM points p WHERE p.k NOT IN (SELECT k FROM bands)",
+    ],
+    ids=["equal keys", "no condition", "hint", "existence", "not in"],
+)
+def test_what_is_left_to_spark(query: str, enabled: SparkSession) -> None:
+    assert taken(enabled.sql(query)) == 0
+
+
+def test_functions_of_the_session(session: SparkSession) -> None:
+    """Spark takes those in Python out of a join itself."""
+    session.udf.register("mine", lambda x: x + 1, "bigint")
+    query = "SELECT p.id, b.band FROM points p JOIN bands b ON mine(p.x) < b.lo AND mine(p.x + b.lo) > 1000"
+    expected = rows(session.sql(query))
+    with dovetail.enable(session):
+        assert rows(session.sql(query)) == expected
+
+
+def test_few_pairs_are_left_to_spark(enabled: SparkSession) -> None:
+    enabled.conf.set(replacing.LEAST_PAIRS, "1e9")
+    try:
+        assert taken(enabled.sql(TAKEN["between"])) == 0
+    finally:
+        enabled.conf.set(replacing.LEAST_PAIRS, "0")
+
+
+def test_nothing_runs_before_the_query(enabled: SparkSession) -> None:
+    context = enabled.sparkContext
+    context.setJobGroup("planning", "nothing")
+    try:
+        query = enabled.sql(TAKEN["left"])
+        query.explain(True)
+        assert taken(query) == 1
+        assert len(context.statusTracker().getJobIdsForGroup("planning")) == 0
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+
+def test_twice_is_once(session: SparkSession) -> None:
+    with dovetail.enable(session), dovetail.enable(session):
+        assert session._jsparkSession.experimental().extraStrategies().size() == 1  # type: ignore[attr-defined]
+    assert taken(session.sql(TAKEN["between"])) == 0
+
+
+@pytest.mark.parametrize("error", [DovetailError("no"), ZeroDivisionError("no")], ids=["expected", "unexpected"])
+def test_what_fails_is_run_by_spark(error: Exception, session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(request: Any) -> DataFrame:
+        raise error
+
+    expected = rows(session.sql(TAKEN["left"]))
+    monkeypatch.setattr(replacing, "join_dataframes", fail)
+    with dovetail.enable(session), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        query = session.sql(TAKEN["left"])
+        assert taken(query) == 1
+        assert rows(query) == expected
+    assert "Spark runs a join that Dovetail was to run: " in str(told[-1].message)
+
+
+def test_cached_tables_and_without_adaptive_plans(session: SparkSession) -> None:
+    expected = rows(session.sql(TAKEN["aggregate"]))
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        with dovetail.enable(session):
+            joined = session.sql(TAKEN["between"]).cache()
+            assert joined.count() == joined.filter(F.col("id") >= 0).count()
+            joined.unpersist()
+            assert rows(session.sql(TAKEN["aggregate"])) == expected
+    finally:
+        session.conf.unset("spark.sql.adaptive.enabled")
+
+
+def test_only_classic_sessions() -> None:
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    with pytest.raises(InputError, match="Spark Connect"):
+        dovetail.enable(ConnectSession.__new__(ConnectSession))  # type: ignore[arg-type]
+
+
+# Random queries.
+
+CONDITIONS = (
+    "p.x BETWEEN b.lo AND b.hi",
+    "p.x > b.lo AND p.k <= b.k",
+    "p.f < b.f AND p.x >= b.hi",
+    "abs(p.x - b.lo) <= 4",
+    "p.at >= b.at AND p.at < b.at + INTERVAL 20 SECONDS",
+    "p.s <= b.s AND p.d > b.d",
+    "p.k <> b.k",
+    "p.x < b.lo OR p.k > b.k + 40",
+)
+TYPES = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN")
+
+
+def random_query(rng: random.Random) -> str:
+    kind, on = rng.choice(TYPES), " AND ".join(rng.sample(CONDITIONS, rng.choice([1, 1, 2])))
+    if rng.random() < 0.3:
+        on += rng.choice([" AND p.id % 3 = 0", " AND b.band < 70", " AND p.s LIKE '%1'", " AND b.k IS NOT NULL"])
+    left = rng.choice(["points", "(SELECT * FROM points WHERE x > 300)", "(SELECT * FROM points LIMIT 1000000)"])
+    right = rng.choice(["bands", "(SELECT * FROM bands WHERE k IS NOT NULL)", "(SELECT DISTINCT * FROM bands)"])
+    columns = "p.id, p.x, p.s" if "SEMI" in kind or "ANTI" in kind else "p.id, p.f, b.band, b.d, b.s"
+    if rng.random() < 0.6:
+        return f"SELECT {columns} FROM {left} p {kind} {right} b ON {on}"
+    return f"SELECT p.s, count(*) AS n, min(p.id) AS least FROM {left} p {kind} {right} b ON {on} GROUP BY p.s"
+
+
+@pytest.mark.parametrize("seed", range(repeat(100)))
+def test_random_queries(seed: int, session: SparkSession) -> None:
+    query = random_query(seeded(seed))
+    expected = rows(session.sql(query))
+    with dovetail.enable(session):
+        assert rows(session.sql(query)) == expected, query
