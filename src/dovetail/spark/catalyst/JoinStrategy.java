@@ -48,7 +48,7 @@ public class JoinStrategy extends SparkStrategy {
     return run == null ? none : (Seq) none.prepended(new DovetailJoin((Join) plan, (Function) run));
   }
 
-  /** Why a join is left to Spark, whatever its size; null if it need not be. */
+  /** Why a join is left to Spark, even a large one; null if it need not be. */
   public static String refuse(Join join) {
     if (join.getTagValue(LEFT_TO_SPARK).isDefined()) {
       return "an attempt has failed";
