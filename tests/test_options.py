@@ -45,7 +45,7 @@ def test_explain_takes_the_options_of_what_it_explains() -> None:
     assert dovetail.explain(TABLE, TABLE, ["k"], **setting).limit == 3
     early: dict[str, Any] = {"wait_ms": 5.0, "memory": "1MB", "progress": True, "workers": 2}
     assert (
-        dovetail.explain(TABLE, TABLE, ["k"], progressive=True, **early).memory_bytes == 218_750
+        dovetail.explain(TABLE, TABLE, ["k"], progressive=True, **early).memory_bytes == 200_000
     )  # in each of four cells
     ordered = dovetail.explain(TABLE, TABLE, ["k"], progressive=True, order_by="l.k")
     assert str(ordered) == str(dovetail.explain(TABLE, TABLE, ["k"]))

@@ -51,7 +51,7 @@ SMALL_PAGES = (
 )
 WAITING = 2  # batches, for a worker
 AHEAD = 8  # results of a worker that wait to be taken
-UNDER_WAY = 8  # a part of the budget for all of these, in which the cells have no share
+UNDER_WAY = 5  # a fifth of the budget is for all of these: the cells have no share in it
 
 
 class _Given(NamedTuple):

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dovetail.core.retrying import backoff, jittered
 from dovetail.core.rows import Arrival, End, Event, Side, Stall, slices, take_rows
 from dovetail.core.threads import QueueClosedError
 from dovetail.errors import DovetailError, SourceError
@@ -55,7 +56,7 @@ class Retry:
 
     def pause_s(self, failures: int) -> float:
         """How long to wait after a number of failures in a row: twice as long each time, up to the longest pause."""
-        return min(self.first_pause_ms * 2.0 ** (failures - 1), self.longest_pause_ms) / 1000
+        return backoff(failures, self.first_pause_ms, self.longest_pause_ms) / 1000
 
 
 class Reader:
@@ -93,7 +94,7 @@ class Reader:
                 final = isinstance(error, DovetailError) or not isinstance(error, Exception)
                 if final or not self._source.resumable or failures >= self._retry.tries:
                     raise self._source_error(failures, error) from error
-                pause_s = self._retry.pause_s(failures)
+                pause_s = jittered(self._retry.pause_s(failures))
                 if not self._closed.is_set():
                     told = (self._who, visible(self._source.name, one_line=True), self.rows, pause_s, cause_of(error))
                     log.warning("%s (%s) failed after %d rows, retrying in %.1f s: %s", *told)

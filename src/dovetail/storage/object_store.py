@@ -13,7 +13,6 @@ import io
 import math
 import os
 import posixpath
-import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from dovetail.core.addresses import redacted, without_secrets
+from dovetail.core.retrying import backoff, jittered
 from dovetail.errors import InputError, StateError
 from dovetail.storage.local_cache import LocalCache, worker_cache
 from dovetail.storage.store import Entry, FileSystem, OpenedParts, Opener, Store, Upload
@@ -337,9 +337,8 @@ def _uploaders() -> ThreadPoolExecutor:
 
 
 def pause(attempt: int) -> float:
-    """Seconds until the next attempt: at random, so that workers do not ask all at once."""
-    longest: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt)
-    return random.uniform(longest / 2, longest)
+    """Seconds until the next attempt."""
+    return jittered(backoff(attempt + 1, FIRST_PAUSE_S, LONGEST_PAUSE_S))
 
 
 def _entry(info: Any, name: str) -> Entry:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from dovetail.core.retrying import jittered
 from dovetail.errors import DovetailError, SourceError
 from dovetail.sources.arrow_flight import FlightEndpoint, FlightSource
 from dovetail.sources.protocol import Position, Source, cause_of
@@ -139,7 +140,7 @@ class RangedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise SourceError(
                     f"{self._name} failed: {cause_of(error)}. No answer after {self._failures} tries. {ADVICE}"
                 ) from error
-            self._not_before = time.monotonic() + self._retry.pause_s(self._failures)
+            self._not_before = time.monotonic() + jittered(self._retry.pause_s(self._failures))
             return self._ask(question, otherwise) if self._only_now else otherwise
         self._failures = 0
         return answer
