@@ -54,7 +54,14 @@ def enable(spark: SparkSession) -> Enabled:
 
 
 def disable(spark: SparkSession) -> None:
-    """Let Spark run all joins of a session again."""
+    """Let Spark run all joins of a session again.
+
+    Args:
+        spark: The session that `enable` was called with.
+
+    Example:
+        >>> dovetail.disable(spark)  # doctest: +SKIP
+    """
     _set_strategies(spark, [one for one in _strategies(spark) if one.getClass().getName() != NAME])
 
 
