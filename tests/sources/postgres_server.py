@@ -97,6 +97,11 @@ class PostgresServer:
                     raise Unavailable(f"postgres ended: {complaint.decode().strip()}") from None
                 time.sleep(0.01)
 
+    def execute(self, statement: str) -> None:
+        """By a connection of its own, which a kill cannot have broken."""
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
     def kill(self) -> None:
         """All of its processes at once, without a chance to say goodbye."""
         if self._process is not None and self._process.poll() is None:

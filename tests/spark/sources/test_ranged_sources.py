@@ -170,18 +170,16 @@ ALTER TABLE days ADD PRIMARY KEY (day, "No");
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Any]:
-    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[postgres]'")
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[postgres]'")
     from tests.sources.postgres_server import PostgresServer, Unavailable
 
     try:
         server = PostgresServer()
     except Unavailable as reason:
         pytest.skip(str(reason))
-    with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        connection.execute(TABLE)
-        connection.execute("CHECKPOINT")
-        server.connection = connection
-        yield server
+    server.execute(TABLE)
+    server.execute("CHECKPOINT")
+    yield server
     server.remove()
 
 
@@ -212,11 +210,11 @@ def test_tasks_read_ranges_of_keys(spark: SparkSession, postgres: Any, tmp_path:
     again: Batches = {}
     started(stream, tmp_path, again, availableNow=True).awaitTermination()
     assert again == {number: batches[number]}
-    postgres.connection.execute("DELETE FROM days WHERE id = 5999")
+    postgres.execute("DELETE FROM days WHERE id = 5999")
     forget_the_last_commit(tmp_path)
     with pytest.raises(StreamingQueryException, match="has changed its rows: 999 instead of 1,000"):
         started(stream, tmp_path, again, availableNow=True).awaitTermination()
-    postgres.connection.execute("INSERT INTO days VALUES (date '2024-01-01' + 59, 'n99', 5999)")
+    postgres.execute("INSERT INTO days VALUES (date '2024-01-01' + 59, 'n99', 5999)")
 
 
 @pytest.mark.one_in(2)
@@ -229,13 +227,13 @@ def test_rows_that_are_added_while_tasks_read(spark: SparkSession, postgres: Any
     query = started(stream, tmp_path, batches)
     try:
         wait_for(line.ration_used.is_set, query)
-        postgres.connection.execute("INSERT INTO days VALUES (date '2024-01-01', 'n0a', -1)")
+        postgres.execute("INSERT INTO days VALUES (date '2024-01-01', 'n0a', -1)")
         line.go_on()
         wait_for(lambda: rows_of(batches) > ROWS, query)
     finally:
         query.stop()
         line.close()
-        postgres.connection.execute("DELETE FROM days WHERE id = -1")
+        postgres.execute("DELETE FROM days WHERE id = -1")
     last = batches[max(batches)]
     assert last["_end"].to_pylist() == [None] * (last.num_rows - 1) + [True]
     batches[max(batches)] = last.slice(0, last.num_rows - 1)
@@ -276,8 +274,8 @@ def test_a_table_that_grows_is_followed(spark: SparkSession, postgres: Any, tmp_
     batches: Batches = {}
     query = started(stream, tmp_path, batches)
     wait_for(lambda: rows_of(batches) == 1000, query)
-    postgres.connection.execute("INSERT INTO days VALUES ('2030-01-01', 'new', -1)")
+    postgres.execute("INSERT INTO days VALUES ('2030-01-01', 'new', -1)")
     wait_for(lambda: rows_of(batches) == 1001, query)
     query.stop()
-    postgres.connection.execute("DELETE FROM days WHERE id = -1")
+    postgres.execute("DELETE FROM days WHERE id = -1")
     assert batches[max(batches)]["No"].to_pylist() == ["new"]
