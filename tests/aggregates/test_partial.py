@@ -96,6 +96,7 @@ def test_a_column_that_two_aggregates_need_is_there_once() -> None:
     ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", [*CONDITIONS, *MORE])
 @pytest.mark.parametrize("large_group", [1, 1 << 14])
 def test_equals_the_definition(on: str, large_group: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,12 @@ Partial results have ordinary columns (`partial_schema`), each of which is merge
 """
 
 from dovetail.aggregates.columns import PartialColumn, finish, partial_columns, partial_schema, result_schema
-from dovetail.aggregates.partial import ROW, partial_aggregates, partials_by_row
+from dovetail.aggregates.partial import ROW, aggregates_of_left, partial_aggregates, partials_by_row
 
 __all__ = [
     "ROW",
     "PartialColumn",
+    "aggregates_of_left",
     "finish",
     "partial_aggregates",
     "partial_columns",

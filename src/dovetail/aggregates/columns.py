@@ -5,6 +5,7 @@
     sum             sum, null if there is none     sum
     avg             sum, count                     sum, sum
     min, max        min, max                       min, max
+    min_by, …       the value itself               nothing: one cell has all partners
 
 Sums of integers and decimals are decimal128(38, scale), so that they are exact. Aggregates that need the same column
 share it.
@@ -24,7 +25,8 @@ from dovetail.condition.expression import type_of
 from dovetail.condition.select import Aggregate, GroupColumn
 from dovetail.errors import ConditionError
 
-Function = OneOf["count", "sum", "min", "max"]
+Function = OneOf["count", "sum", "min", "max", "min_by", "max_by", "first", "last", "coverage"]
+MERGED = ("count", "sum", "min", "max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +36,25 @@ class PartialColumn:
     function: Function
     value: Expression | None  # None: count(*)
     text: str = field(compare=False)  # the aggregate as it was written
+    other: Expression | None = None  # what else it reads
+    final: pa.DataType | None = field(compare=False, default=None)  # of a value that is not merged
 
     @property
     def merge(self) -> OneOf["sum", "min", "max"]:
         """What makes one value of those of several partial results; nulls are ignored."""
-        return "sum" if self.function == "count" else self.function
+        match self.function:
+            case "count" | "sum":
+                return "sum"
+            case "min" | "max":
+                return self.function
+        raise ConditionError(f"{self.text}: {self.function} is computed where all partners are, and not merged.")
 
     @property
     def type(self) -> pa.DataType:
         if self.function == "count":
             return types.INT64
+        if self.final is not None:
+            return self.final
         assert self.value is not None
         type_ = type_of(self.value)
         if self.function != "sum":
@@ -58,6 +69,8 @@ def columns_of(aggregate: Aggregate) -> tuple[PartialColumn, ...]:
     value, text = aggregate.value, aggregate.text
     if aggregate.function == "avg":
         return PartialColumn("sum", value, text), PartialColumn("count", value, text)
+    if aggregate.function not in MERGED:
+        return (PartialColumn(aggregate.function, value, text, aggregate.other, aggregate.type),)
     return (PartialColumn(aggregate.function, value, text),)
 
 

@@ -70,6 +70,12 @@ def one_group(rows: int) -> Groups:
     return Groups(Windows(none, np.arange(rows, dtype=none.dtype), none, last))
 
 
+def each_row(rows: int) -> Groups:
+    """Every row by itself."""
+    numbers = np.arange(rows + 1, dtype=row_type(rows + 1))
+    return Groups(Windows(numbers[:-1], numbers[:-1], numbers[:-1], numbers[1:]))
+
+
 def group(keys: Sequence[pa.Array]) -> Groups:
     """Rows that are equal in all keys together."""
     numbers = _dense(keys[0])

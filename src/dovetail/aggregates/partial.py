@@ -22,13 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dovetail.aggregates.columns import PartialColumn, partial_columns, partial_schema
-from dovetail.aggregates.groups import Groups, decimals_of, group, one_group, split_into_limbs
+from dovetail.aggregates.groups import Groups, decimals_of, each_row, group, one_group, split_into_limbs
 from dovetail.condition import Condition, Expression, columns_of, evaluate, passing, sides_of
 from dovetail.condition.mirror import mirrored, mirrored_expression
 from dovetail.condition.select import Aggregate, GroupColumn
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.rows import Rows, Side, take_rows
 from dovetail.errors import ConditionError
+from dovetail.kernels.coverage import add_lengths
 from dovetail.kernels.sorting import invert, sort_codes
 from dovetail.matching import build_matcher
 from dovetail.matching.kernel_pairs import NONE, Numbers, Words
@@ -112,6 +113,30 @@ def partial_aggregates(
     return pa.RecordBatch.from_arrays(_aggregate_groups(matcher, columns, taken), schema=partial_schema(aggregates, by))
 
 
+def aggregates_of_left(
+    condition: Condition,
+    aggregates: Sequence[Aggregate],
+    by: Sequence[GroupColumn],
+    left: pa.RecordBatch,
+    right: pa.RecordBatch,
+) -> pa.RecordBatch:
+    """As `partial_aggregates`, and with the groups of left rows that have no pair; without `by`, every row is one."""
+    columns = partial_columns(aggregates)
+    keys = [column.value for column in by]
+    read = [*condition.conjuncts, *condition.filters[0], *condition.filters[1], *keys]
+    read += [value for column in columns for value in (column.value, column.other) if value is not None]
+    names = [{c.name for e in read for c in columns_of(e) if c.side is side} for side in Side]
+    matcher = build_matcher(condition, left.select(sorted(names[0])), right.select(sorted(names[1])))
+    taken = [evaluate(key, left, None) for key in keys]
+    groups = group(taken) if taken and left.num_rows else each_row(left.num_rows)
+    rows = np.arange(left.num_rows)
+    arrays = _answers(matcher, columns, groups, rows)
+    firsts = pa.array(groups.first_rows)
+    return pa.RecordBatch.from_arrays(
+        [*(key.take(firsts) for key in taken), *arrays], schema=partial_schema(aggregates, by)
+    )
+
+
 def partials_by_row(matcher: Parts, aggregates: Sequence[Aggregate]) -> pa.RecordBatch:
     """Partial results of each left row that has a partner, beside its number: `row`, then as in `partial_schema`."""
     columns = partial_columns(aggregates)
@@ -131,14 +156,17 @@ def _groups_side(columns: Sequence[PartialColumn], by: Sequence[GroupColumn]) ->
 
 
 def _mirror_column(column: PartialColumn) -> PartialColumn:
-    return column if column.value is None else replace(column, value=mirrored_expression(column.value))
+    if column.value is None:
+        return column
+    other = None if column.other is None else mirrored_expression(column.other)
+    return replace(column, value=mirrored_expression(column.value), other=other)
 
 
 def _select_rows(
     side: Side, condition: Condition, keys: list[Expression], columns: list[PartialColumn], batch: pa.RecordBatch
 ) -> pa.RecordBatch:
     """The rows that pass the filters, with the columns that are read."""
-    values = [column.value for column in columns if column.value is not None]
+    values = [value for column in columns for value in (column.value, column.other) if value is not None]
     read = [*condition.conjuncts, *keys, *values]
     alive = passing(condition.filters[side], side, batch)
     batch = batch.select(sorted({column.name for e in read for column in columns_of(e) if column.side is side}))
@@ -148,32 +176,89 @@ def _select_rows(
 def _aggregate_groups(matcher: Parts, columns: Sequence[PartialColumn], keys: Sequence[pa.Array]) -> list[pa.Array]:
     """The keys of each group of left rows that have a partner, then the partial columns."""
     measures = [_build_measure(column, *matcher.batches) for column in columns]
-    rights = [m for m in measures if m.side is Side.RIGHT]
-    found = over_partners(matcher, [n for m in rights for n in m.numbers], [r for m in rights for r in m.ranks])
+    found = _over_partners(matcher, measures)
     rows = np.flatnonzero(found.counts)
-    counts = found.counts[rows]
     taken = [key.take(pa.array(rows)) for key in keys]
     groups = group(taken) if taken else one_group(len(rows))
+    answers = _of_groups(matcher, measures, found, groups, rows)
+    return [*(key.take(pa.array(groups.first_rows)) for key in taken), *answers]
+
+
+def _answers(matcher: Parts, columns: Sequence[PartialColumn], groups: Groups, rows: Rows) -> list[pa.Array]:
+    """The partial columns of groups whose rows may have no pair."""
+    measures = [_build_measure(column, *matcher.batches, flagged=True) for column in columns]
+    return _of_groups(matcher, measures, _over_partners(matcher, measures), groups, rows)
+
+
+def _over_partners(matcher: Parts, measures: Sequence[Measure]) -> PartnerAggregates:
+    rights = [m for m in measures if m.side is Side.RIGHT]
+    return over_partners(matcher, [n for m in rights for n in m.numbers], [r for m in rights for r in m.ranks])
+
+
+def _of_groups(
+    matcher: Parts, measures: Sequence[Measure], found: PartnerAggregates, groups: Groups, rows: Rows
+) -> list[pa.Array]:
+    """One value of each measure for each group of these left rows."""
+    counts = found.counts[rows]
     sums, smallest = iter(found.sums), iter(found.smallest)
     answers = []
     for m in measures:
+        if isinstance(m, Coverage):
+            answers.append(m.covered(groups, _items(matcher, m.side, groups, rows, counts)))
+            continue
         if m.side is Side.LEFT:
             with np.errstate(over="ignore"):  # what is too large is infinite
                 numbers = [column[rows] * counts for column in m.numbers]
-            ranks = [column[rows] for column in m.ranks]
+            ranks = [np.where(counts > 0, column[rows], NONE) for column in m.ranks]
         else:
             numbers = [next(sums)[rows] for _ in m.numbers]
             ranks = [next(smallest)[rows] for _ in m.ranks]
         answers.append(m.answer(groups, numbers, ranks))
-    return [*(key.take(pa.array(groups.first_rows)) for key in taken), *answers]
+    return answers
 
 
-def _build_measure(column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch) -> Measure:
+def _items(matcher: Parts, side: Side, groups: Groups, rows: Rows, counts: Words) -> tuple[Words, Words]:
+    """Groups, and the rows of a side that belong to them."""
+    of_row = np.full(matcher.batches[0].num_rows, -1)
+    members = groups.members
+    of_row[rows[members.right]] = np.repeat(members.left, members.ends - members.starts)
+    if side is Side.LEFT:
+        some = rows[counts > 0]
+        return of_row[some], some
+    pairs = [(of_row[lefts], rights.astype(np.int64)) for lefts, rights in matcher.pairs(CHUNK)]
+    empty = np.empty(0, np.int64)
+    return np.concatenate([empty, *(p[0] for p in pairs)]), np.concatenate([empty, *(p[1] for p in pairs)])
+
+
+def _build_measure(
+    column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch, flagged: bool = False
+) -> Measure:
+    """`flagged`: there may be rows without pairs, whose sum is null."""
+    if column.function in ("first", "last", "min_by", "max_by", "coverage"):
+        return _of_one_side(column, left, right)
     if column.value is None:
         return measure(column, Side.LEFT, None, left.num_rows, right.num_rows)
     side = Side.RIGHT if Side.RIGHT in sides_of(column.value) else Side.LEFT
     values = evaluate(column.value, left, None) if side is Side.LEFT else evaluate(column.value, None, right)
-    return measure(column, side, values, left.num_rows, right.num_rows)
+    return measure(column, side, values, left.num_rows, right.num_rows, flagged)
+
+
+def _of_one_side(column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch) -> Measure:
+    """Measures of the side whose rows are chosen from; the right one, unless the condition was mirrored."""
+    assert column.value is not None
+    side = Side.RIGHT if Side.RIGHT in sides_of(column.value) else Side.LEFT
+    batches = (left, None) if side is Side.LEFT else (None, right)
+    value = evaluate(column.value, *batches)
+    if column.function == "coverage":
+        assert column.other is not None
+        return Coverage(side, value, evaluate(column.other, *batches), column.type, [], [])
+    if column.other is not None:
+        ranks = rank(evaluate(column.other, *batches), largest_first=column.function == "max_by")
+        places = np.where(ranks.ranks == NONE, NONE, invert(np.argsort(ranks.ranks, kind="stable")))  # without ties
+        return Extreme(side, [], [places], Ranks(value, places))
+    rows = np.arange(len(value))
+    order = Ranks(value, rows if column.function == "first" else len(value) - 1 - rows)
+    return Extreme(side, [], [order.ranks], order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +348,60 @@ class Extreme:
         return self.order.values_at(groups.smallest(ranks[0]))
 
 
-def measure(column: PartialColumn, side: Side, values: pa.Array | None, left_rows: int, right_rows: int) -> Measure:
-    """`values` has one entry per row of `side`; None: count(*)."""
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What intervals cover; it needs the pairs themselves."""
+
+    side: Side
+    starts: pa.Array
+    ends: pa.Array
+    type: pa.DataType
+    numbers: list[Numbers]
+    ranks: list[Words]
+
+    def answer(self, groups: Groups, numbers: Sequence[Numbers], ranks: Sequence[Words]) -> pa.Array:
+        raise AssertionError("what intervals cover does not follow from numbers")
+
+    def covered(self, groups: Groups, items: tuple[Words, Words]) -> pa.Array:
+        """The length of each group; null where it has no interval."""
+        valid = np.asarray(pc.and_(pc.is_valid(self.starts), pc.is_valid(self.ends)))
+        is_float = pa.types.is_floating(self.starts.type)
+        starts, ends = (_line(column) for column in (self.starts, self.ends))
+        if is_float:
+            valid = valid & np.isfinite(starts) & np.isfinite(ends)
+        kept = valid[items[1]]
+        of_item, rows = items[0][kept], items[1][kept]
+        starts, ends = starts[rows], ends[rows]
+        lengths = np.zeros(len(groups.sizes), starts.dtype)
+        if len(rows):
+            add_lengths(np.lexsort([starts, of_item]), of_item, starts, ends, lengths)
+        none = np.bincount(of_item, minlength=len(lengths)) == 0
+        if pa.types.is_decimal(self.type):
+            limbs = split_into_limbs(pa.array(lengths), 1)
+            return decimals_of(limbs, self.type.scale, ~none)
+        found = pa.array(lengths, mask=none)
+        if not pa.types.is_duration(self.type):
+            return found
+        day = 86_400 if pa.types.is_date(self.starts.type) else 1
+        return pc.multiply(found, day).cast(self.type)
+
+
+def _line(column: pa.Array) -> Numbers:
+    """Places on a line: numbers, or codes of what is counted in steps."""
+    if pa.types.is_floating(column.type):
+        return np.asarray(pc.fill_null(column.cast(pa.float64()), 0.0))
+    return order_codes(column).values
+
+
+def measure(
+    column: PartialColumn,
+    side: Side,
+    values: pa.Array | None,
+    left_rows: int,
+    right_rows: int,
+    flagged: bool = False,
+) -> Measure:
+    """`values` has one entry per row of `side`; None: count(*). `flagged`: sums say how many numbers they are of."""
     if values is None or (column.function == "count" and not values.null_count):
         return Count(Side.LEFT, [np.ones(left_rows, np.int64)], [])
     if column.function == "count":
@@ -274,7 +411,7 @@ def measure(column: PartialColumn, side: Side, values: pa.Array | None, left_row
             summands: list[Numbers] = [np.asarray(pc.fill_null(values.cast(pa.float64()), 0.0))]
         else:
             summands = [*split_into_limbs(values, right_rows)]  # no row has more pairs than that
-        flags = [_ones(values)] if values.null_count else []
+        flags = [_ones(values)] if values.null_count or flagged else []
         return Sum(side, [*summands, *flags], [], column, len(summands))
     order = rank(values, largest_first=column.function == "max")
     return Extreme(side, [], [order.ranks], order)

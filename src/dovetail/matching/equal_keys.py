@@ -195,7 +195,11 @@ def equal_pairs(keys: EqualKeys) -> tuple[Listed, bool]:
 
 
 def _same(join: Equality, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> bool:
-    lefts, rights = equality.pairs_to_compare(join)
+    return same_keys(left, right, *equality.pairs_to_compare(join))
+
+
+def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array], lefts: Rows, rights: Rows) -> bool:
+    """Whether the keys of all these pairs of rows are equal, column by column."""
     return all(_same_column(mine, theirs, lefts, rights) for mine, theirs in zip(left, right, strict=True))
 
 

@@ -58,7 +58,7 @@ CodePair = tuple[NDArray[Any], NDArray[Any]]  # one int64 per row; or one line o
 FEWEST_COORDINATES = 2  # that the kernels take
 OPERATORS = {"<": cross.LESS, "<=": cross.LESS_EQUAL, ">": cross.GREATER, ">=": cross.GREATER_EQUAL}
 PLANE_AND_SPACE = (2, 3)  # dimensions
-DOUBLE, SINGLE = 2.0**-50, 2.0**-20  # relative errors, with room to spare
+DOUBLE, SINGLE = 2.0**-50, 2.0**-20  # relative errors, with a margin
 HUGE = 2.0**60
 
 

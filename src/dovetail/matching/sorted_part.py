@@ -90,20 +90,9 @@ class PartBuilder:
         self._condition = condition
         self._drive = condition.strategy
         self._ways = tuple(_ways(self._drive))
-
-    @property
-    def sorts(self) -> bool:
-        """Whether rows are kept sorted by two keys."""
-        return bool(self._ways)
-
-    @property
-    def ways(self) -> int:
-        """How many ways there are to sort them."""
-        return len(self._ways)
-
-    @property
-    def has_choice(self) -> bool:
-        return self.ways > 1
+        self.ways = len(self._ways)  # in which rows can be sorted
+        self.sorts = self.ways > 0  # whether rows are kept sorted by two keys
+        self.has_choice = self.ways > 1
 
     def keep(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None = None, way: int = 0) -> SortedPart:
         """Rows as they come; where there are several ways to sort them, some probes tell which is best."""

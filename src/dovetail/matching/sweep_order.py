@@ -62,7 +62,7 @@ NO_WORDS, NO_SOURCES = np.empty(0, np.int64), np.empty(0, np.int16)
 
 MOST_BITS = 62  # of a code
 COPIES = 4  # cells of a cube
-DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors, with room to spare
+DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors, with a margin
 
 
 @dataclass(slots=True, eq=False)
@@ -219,7 +219,7 @@ def _points(columns: list[pa.Array], width: int | None) -> Floats:
     return np.pad(points, ((0, 0), (0, max(0, width - longest))))[:, :width]
 
 
-DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors of sums, with room to spare
+DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors of sums, with a margin
 
 
 class Lines(NamedTuple):
