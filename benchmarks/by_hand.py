@@ -1,0 +1,271 @@
+"""Joins on Spark against the best that an expert writes by hand: bins, an equality on the bin, and a filter.
+
+    python -m benchmarks.by_hand                    # all cases, 1M rows
+    python -m benchmarks.by_hand short band --rows 3000000
+
+Each join is run for all its rows (to Spark's noop sink), for a count, and for 2 of its 20 columns. By hand at its best
+of several widths. CPU seconds of the process tree, the median of three; a ratio above 1 means that Dovetail needs less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import dovetail
+from benchmarks.process_tree import measure
+from dovetail.spark.session import local_session
+
+DOMAIN = 2_000_000_000
+PAYLOAD = 8  # columns of each side beside its keys
+GROUP_ROWS = 250_000
+
+
+class Case(NamedTuple):
+    """A join, its tables, and how it is written by hand for a width of bins."""
+
+    title: str
+    tables: Callable[[int, np.random.Generator], tuple[pa.Table, pa.Table]]
+    on: str
+    by_hand: Callable[[DataFrame, DataFrame, int, str], DataFrame]
+    widths: tuple[int, ...]  # to try, for a million rows
+
+
+def payload(prefix: str, rows: int, rng: np.random.Generator) -> dict[str, pa.Array]:
+    return {f"{prefix}{i}": pa.array(rng.integers(0, 1 << 40, rows)) for i in range(PAYLOAD)}
+
+
+def points(rows: int, rng: np.random.Generator, t: np.ndarray | None = None) -> pa.Table:
+    t = rng.integers(0, DOMAIN, rows) if t is None else t
+    return pa.table({"t": t, "g": rng.integers(0, 20, rows), **payload("p", rows, rng)})
+
+
+def intervals(rng: np.random.Generator, start: np.ndarray, length: np.ndarray) -> pa.Table:
+    rows = len(start)
+    return pa.table({"s": start, "e": start + length, "h": rng.integers(0, 20, rows), **payload("q", rows, rng)})
+
+
+def short(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    n = rows // 10
+    return points(rows, rng), intervals(rng, rng.integers(0, DOMAIN, n), rng.integers(1, 120_000_000_000 // rows, n))
+
+
+def mixed(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    n = rows // 10
+    length = np.minimum(rng.lognormal(8.5, 2.0, n) * 1e6 / rows, DOMAIN / 10).astype(np.int64) + 1
+    length[:20] = DOMAIN // 10
+    return points(rows, rng), intervals(rng, rng.integers(0, DOMAIN, n), length)
+
+
+def skewed(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    """Half of both sides in a hundredth of the domain, where intervals are short."""
+    n = rows // 10
+    t, s = rng.integers(0, DOMAIN, rows), rng.integers(0, DOMAIN, n)
+    t[::2] //= 100
+    s[::2] //= 100
+    length = rng.integers(1, 120_000_000_000 // rows, n)
+    length[::2] = length[::2] // 100 + 1
+    return points(rows, rng, t), intervals(rng, s, length)
+
+
+def overlapping(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    n = rows // 5
+    length = 20_000_000_000 // rows // 2
+    left = intervals(rng, rng.integers(0, DOMAIN, n), rng.integers(1, length, n))
+    right = intervals(rng, rng.integers(0, DOMAIN, n), rng.integers(1, length, n))
+    return left.rename_columns([f"l{name}" for name in left.column_names]), right
+
+
+def near(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    right = points(rows // 3, rng)
+    return points(rows, rng), right.rename_columns([f"r{name}" for name in right.column_names])
+
+
+def near_in_two(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    def side(count: int, prefix: str) -> pa.Table:
+        xy = {f"{prefix}x": rng.integers(0, 40_000, count), f"{prefix}y": rng.integers(0, 40_000, count)}
+        return pa.table({**xy, **payload(prefix, count, rng)})
+
+    return side(rows, "l"), side(rows // 3, "r")
+
+
+def noisy(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    def side(prefix: str) -> pa.Table:
+        x = rng.random(rows // 3)
+        y = x + 18 / len(x) * rng.random(len(x))
+        return pa.table({f"{prefix}x": x, f"{prefix}y": y, **payload(prefix, len(x), rng)})
+
+    return side("l"), side("r")
+
+
+def _bin(value: Column, width: int) -> Column:
+    return F.call_function("div", value, F.lit(width))
+
+
+def _bins(low: Column, high: Column, width: int) -> Column:
+    return F.explode(F.sequence(_bin(low, width), _bin(high, width)))
+
+
+def point_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
+    points, ranges = (
+        left.withColumn("b", _bin(F.col("t"), width)),
+        right.withColumn("c", _bins(F.col("s"), F.col("e"), width)),
+    )
+    return points.join(ranges, F.expr("b = c AND t >= s AND t < e"), how).drop("b", "c")
+
+
+def equal_point_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
+    points, ranges = (
+        left.withColumn("b", _bin(F.col("t"), width)),
+        right.withColumn("c", _bins(F.col("s"), F.col("e"), width)),
+    )
+    return points.join(ranges, F.expr("g = h AND b = c AND t >= s AND t < e"), how).drop("b", "c")
+
+
+def overlap_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
+    one = left.withColumn("b", _bins(F.col("ls"), F.col("le"), width))
+    other = right.withColumn("c", _bins(F.col("s"), F.col("e"), width))
+    first = _bin(F.greatest("ls", "s"), width)  # the pair counts where the overlap begins
+    return one.join(other, F.expr("b = c AND ls < e AND s < le") & (first == F.col("b")), how).drop("b", "c")
+
+
+def band_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
+    one = left.withColumn("b", _bin(F.col("t"), width))
+    other = right.withColumn("c", _bins(F.col("rt") - 1000, F.col("rt") + 1000, width))
+    return one.join(other, F.expr("b = c AND abs(t - rt) <= 1000"), how).drop("b", "c")
+
+
+def two_bands_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
+    one = left.withColumn("b", _bin(F.col("lx"), width)).withColumn("d", _bin(F.col("ly"), width))
+    other = right.withColumn("c", _bins(F.col("rx") - 50, F.col("rx") + 50, width))
+    other = other.withColumn("f", _bins(F.col("ry") - 50, F.col("ry") + 50, width))
+    on = F.expr("b = c AND d = f AND abs(lx - rx) <= 50 AND abs(ly - ry) <= 50")
+    return one.join(other, on, how).drop("b", "c", "d", "f")
+
+
+def distance_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
+    one = left.withColumn("b", _bin(F.col("lx"), width)).withColumn("d", _bin(F.col("ly"), width))
+    other = right.withColumn("c", _bins(F.col("rx") - 50, F.col("rx") + 50, width))
+    other = other.withColumn("f", _bins(F.col("ry") - 50, F.col("ry") + 50, width))
+    on = F.expr("b = c AND d = f AND sqrt(pow(lx - rx, 2) + pow(ly - ry, 2)) <= 50")
+    return one.join(other, on, how).drop("b", "c", "d", "f")
+
+
+def inequalities_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
+    """y follows x: an expert who knows that bins x, a row's partners are within the noise."""
+    noise = 18.0 / 333_333
+    one = left.withColumn("b", F.floor(F.col("lx") * 1e9 / width))
+    other = right.withColumn(
+        "c", F.explode(F.sequence(F.floor((F.col("rx") - noise) * 1e9 / width), F.floor(F.col("rx") * 1e9 / width)))
+    )
+    return one.join(other, F.expr("b = c AND lx < rx AND ly > ry"), how).drop("b", "c")
+
+
+IN_INTERVAL = "l.t >= r.s AND l.t < r.e"
+CASES = {
+    "short": Case("point in short interval", short, IN_INTERVAL, point_by_hand, (20_000, 60_000, 180_000)),
+    "mixed": Case("point in interval, mixed lengths", mixed, IN_INTERVAL, point_by_hand, (60_000, 300_000, 1_500_000)),
+    "skewed": Case("point in interval, both skewed", skewed, IN_INTERVAL, point_by_hand, (2_000, 10_000, 50_000)),
+    "groups": Case(
+        "equality and point in interval", short, f"l.g = r.h AND {IN_INTERVAL}", equal_point_by_hand,
+        (60_000, 240_000, 1_000_000),
+    ),
+    "overlap": Case("overlap", overlapping, "l.ls < r.e AND r.s < l.le", overlap_by_hand, (5_000, 20_000, 80_000)),
+    "band": Case("band", near, "abs(l.t - r.rt) <= 1000", band_by_hand, (2_000, 8_000)),
+    "bands": Case(
+        "two bands", near_in_two, "abs(l.lx - r.rx) <= 50 AND abs(l.ly - r.ry) <= 50", two_bands_by_hand, (100, 200)
+    ),
+    "distance": Case(
+        "distance", near_in_two, "sqrt(pow(l.lx - r.rx, 2) + pow(l.ly - r.ry, 2)) <= 50", distance_by_hand, (100, 200)
+    ),
+    "inequalities": Case(
+        "two inequalities", noisy, "l.lx < r.rx AND l.ly > r.ry", inequalities_by_hand, (20_000, 80_000)
+    ),
+}  # fmt: skip
+
+
+def rows_of(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def two_columns(frame: DataFrame) -> None:
+    rows_of(frame.select(frame.columns[-1], frame.columns[3]))
+
+
+ASKED: dict[str, Callable[[DataFrame], object]] = {
+    "rows": rows_of,
+    "count": DataFrame.count,
+    "2 columns": two_columns,
+}
+
+
+class Row(NamedTuple):
+    title: str
+    how: str
+    asked: str
+    by_hand: float
+    width: int
+    ours: float
+    pairs: int
+
+
+def compare(spark: SparkSession, name: str, rows: int, how: str, runs: int) -> Iterator[Row]:
+    case = CASES[name]
+    with tempfile.TemporaryDirectory() as directory:
+        frames = []
+        for number, table in enumerate(case.tables(rows, np.random.default_rng(1))):
+            path = Path(directory) / f"{number}.parquet"
+            pq.write_table(table, path, row_group_size=GROUP_ROWS)
+            frames.append(spark.read.parquet(str(path)))
+        left, right = frames
+        found = dovetail.join(left, right, case.on, how).count()
+        known = case.by_hand(left, right, case.widths[0], how).count()
+        if found != known:
+            raise AssertionError(f"{case.title}: {found} rows, {known} by hand")
+        for asked, run in ASKED.items():
+            seconds = {w: _median(run, partial(case.by_hand, left, right, w, how), runs) for w in case.widths}
+            ours = _median(run, partial(dovetail.join, left, right, case.on, how), runs)
+            best = min(seconds, key=lambda width: seconds[width])
+            yield Row(case.title, how, asked, seconds[best], best, ours, found)
+
+
+def _median(run: Callable[[DataFrame], object], join: Callable[[], DataFrame], runs: int) -> float:
+    run(join())
+    return statistics.median(measure(lambda: run(join())).cpu for _ in range(runs))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="all by default")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--how", nargs="+", default=["inner"], choices=["inner", "left", "left_anti"])
+    parser.add_argument("--runs", type=int, default=3)
+    given = parser.parse_args()
+    spark = local_session("by hand")
+    print(f"{'join':34}{'how':>10}{'rows out':>12}{'asked':>11}{'by hand':>9}{'width':>10}{'ours':>8}{'ratio':>7}")
+    for name in given.cases or CASES:
+        for how in given.how:
+            if how != "inner" and CASES[name].by_hand is overlap_by_hand:
+                continue  # by hand a second pass is needed
+            for row in compare(spark, name, given.rows, how, given.runs):
+                print(
+                    f"{row.title:34}{row.how:>10}{row.pairs:>12,}{row.asked:>11}{row.by_hand:>9.2f}{row.width:>10,}"
+                    f"{row.ours:>8.2f}{row.by_hand / row.ours:>7.2f}",
+                    flush=True,
+                )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

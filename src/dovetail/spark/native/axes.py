@@ -1,0 +1,159 @@
+"""What a condition says about where partners are: dimensions along which rows can be put into cells.
+
+    l.t >= r.s AND l.t < r.e     l at t, its partners reach from s to e
+    abs(l.x - r.x) <= 3          l at x, its partners reach from x - 3 to x + 3; or the other way round
+    a distance, two bands        two dimensions
+
+The side whose rows are points is in one cell, so that outer, semi and anti joins that ask about its rows are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Band, Distance, Expression, Less, Literal, Overlap, Strategy, closed_bounds, evaluate
+from dovetail.condition.expression import type_of
+from dovetail.core.codes import numbers
+from dovetail.core.join_types import JoinType
+from dovetail.core.rows import Side
+
+Floats = NDArray[np.float64]
+DIMENSIONS = 2  # at most: each one more doubles the copies
+SLACK = 1e-12  # of the values: by how much sums of doubles may be off
+
+
+class Axis(NamedTuple):
+    """One dimension. Rows of the other side reach from `low + below` to `high + above`."""
+
+    point: Side  # whose rows are points
+    at: Expression
+    low: Expression
+    high: Expression
+    below: float = 0.0
+    above: float = 0.0
+
+    @property
+    def length(self) -> float | None:
+        """How far each row of the other side reaches; None if that depends on the row."""
+        return self.above - self.below if self.low == self.high else None
+
+    @property
+    def places(self) -> tuple[Expression, ...]:
+        """What is computed of rows."""
+        return self.at, self.low, self.high
+
+    def place_points(self, batch: pa.RecordBatch) -> Floats:
+        return _places(self.at, self.point, batch)
+
+    def place_reaches(self, batch: pa.RecordBatch) -> tuple[Floats, Floats]:
+        other = self.point.other
+        return _places(self.low, other, batch) + self.below, _places(self.high, other, batch) + self.above
+
+
+def axes_of(strategy: Strategy, how: JoinType, larger: Side) -> tuple[Axis, ...]:
+    """The dimensions of a condition; none if it has none, or if the join type asks about rows that would be copied."""
+    points: Iterable[Side] = (larger, larger.other) if not how.tracked else how.tracked
+    if len(how.tracked) > 1:
+        return ()
+    for point in points:
+        axes = _axes(strategy, point)
+        if axes and all(_has_place(key) for axis in axes for key in axis.places):
+            return axes
+    return ()
+
+
+def _axes(strategy: Strategy, point: Side) -> tuple[Axis, ...]:
+    found: list[Axis | None] = []
+    if strategy.kind == "two_inequalities":
+        return _between([p for p in strategy.predicates if isinstance(p, Less)], point)
+    for predicate in strategy.predicates:
+        match predicate:
+            case Band():
+                found.append(_of_band(predicate, point))
+            case Overlap():
+                found.append(_of_overlap(predicate, point))
+            case Distance():
+                found += _of_distance(predicate, point)
+            case _:
+                return ()
+    axes = tuple(axis for axis in found if axis is not None)
+    return axes[:DIMENSIONS] if len(axes) == len(found) else ()
+
+
+def _between(inequalities: list[Less], point: Side) -> tuple[Axis, ...]:
+    """Two inequalities with one point between them: low <= at and at <= high."""
+    lows: dict[Expression, Expression] = {}
+    highs: dict[Expression, Expression] = {}
+    for one in inequalities:
+        at, end = (one.left, one.right) if point is Side.LEFT else (one.right, one.left)
+        is_low = one.operator.startswith(">") == (point is Side.LEFT)
+        (lows if is_low else highs).setdefault(at, end)
+    return tuple(Axis(point, at, lows[at], highs[at]) for at in lows if at in highs)[:1]
+
+
+def _of_band(band: Band, point: Side) -> Axis | None:
+    """low <= left - right <= high."""
+    low, high = (bound / _unit(type_of(band.left)) for bound in closed_bounds(band))
+    if not np.isfinite([low, high]).all():
+        return None
+    if point is Side.LEFT:
+        return Axis(point, band.left, band.right, band.right, low, high)
+    return Axis(point, band.right, band.left, band.left, -high, -low)
+
+
+def _of_overlap(overlap: Overlap, point: Side) -> Axis | None:
+    """An interval of one side that is a point."""
+    mine, theirs = (overlap.left, overlap.right) if point is Side.LEFT else (overlap.right, overlap.left)
+    return Axis(point, mine.low, theirs.low, theirs.high) if mine.low == mine.high else None
+
+
+def _of_distance(distance: Distance, point: Side) -> list[Axis | None]:
+    radius = distance.radius.value if isinstance(distance.radius, Literal) else None
+    if radius is None or not np.isfinite(float(radius)) or len(distance.left) < DIMENSIONS:
+        return [None]
+    reach = float(radius)
+    pairs = list(zip(distance.left, distance.right, strict=True))[:DIMENSIONS]
+    return [Axis(point, pair[point], pair[point.other], pair[point.other], -reach, reach) for pair in pairs]
+
+
+# Places: numbers in the order of the values.
+
+
+def _unit(type_: pa.DataType) -> float:
+    """How many steps of the type a place has."""
+    return 10.0**type_.scale if pa.types.is_decimal(type_) else 1.0
+
+
+def _places(key: Expression, side: Side, batch: pa.RecordBatch) -> Floats:
+    """The places of a sample's rows; NaN where there is no value."""
+    column = evaluate(key, batch, None) if side is Side.LEFT else evaluate(key, None, batch)
+    places = np.full(len(column), np.nan)
+    valid = np.asarray(column.is_valid())
+    known = column.drop_null()
+    exact = known.cast(pa.float64()) if pa.types.is_decimal(known.type) else None
+    places[valid] = numbers(known) if exact is None else np.asarray(exact)
+    return places
+
+
+def _has_place(key: Expression) -> bool:
+    return place_sql("", type_of(key)) is not None
+
+
+def place_sql(text: str, type_: pa.DataType) -> str | None:
+    """The place of a value, as a DOUBLE of Spark; None for types without distances."""
+    t = pa.types
+    if t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_):
+        return f"CAST({text} AS DOUBLE)"
+    if t.is_date(type_):
+        return f"CAST(unix_date({text}) AS DOUBLE)"
+    if t.is_timestamp(type_) and type_.tz is not None:
+        return f"CAST(unix_micros({text}) AS DOUBLE)"
+    if t.is_timestamp(type_):  # by the clock: as a moment, an hour would come twice a year
+        seconds = f"unix_date(CAST({text} AS DATE)) * 86400D + hour({text}) * 3600 + minute({text}) * 60"
+        return f"(({seconds} + extract(SECOND FROM {text})) * 1000000D)"
+    return None

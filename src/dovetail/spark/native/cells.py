@@ -1,0 +1,126 @@
+"""Cells along one dimension: how wide they are, and what a join in them costs.
+
+    points     each in one cell                            |  .  | ... |     |  .  |
+    the other  a copy in every cell that it reaches           [=====|==]
+    long ones  the same in cells 64 times as wide, where points are looked up as well
+
+Narrow cells mean many copies, wide ones many candidates that do not match. Samples of both sides tell what a width
+costs. Whatever the width, every pair has exactly one cell: values beyond the sampled ones are in the first or last.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+STEP = 6  # bits between levels
+MOST_COPIES = 1 << STEP  # of a row, but for those on the last level
+MOST_CELLS = 1 << 40
+MOST_LEVELS = 7
+ONE_LEVEL = 1 << 20  # cells, and so the most copies of a row, where there is one level
+
+# CPU seconds that Spark takes, measured by benchmarks/by_hand.py. Their ratios matter.
+PROBE = 0.5e-6  # scan a point, and look it up on one level
+COPY = 0.7e-6  # of a row, in the hash table
+CANDIDATE = 0.11e-6
+
+
+class Cells(NamedTuple):
+    """Cells of a width, from a first value on."""
+
+    first: float
+    width: float
+    number: int
+    levels: tuple[int, ...]
+    copies: float  # of rows, in all
+    candidates: float
+
+    @property
+    def seconds(self) -> float:
+        return COPY * self.copies + CANDIDATE * self.candidates
+
+    def sql(self, place: str) -> str:
+        """The cell of a place on the lowest level. NaN is greater than every number."""
+        cell = (
+            f"greatest(0D, least({self.number - 1}D, ({place} - {number_sql(self.first)}) / {number_sql(self.width)}))"
+        )
+        return f"CAST(floor({cell}) AS BIGINT)"
+
+
+class Sampled(NamedTuple):
+    """Sampled places, and how many rows each stands for."""
+
+    points: Floats
+    lows: Floats
+    highs: Floats
+    weights: tuple[float, float]  # of a point, of one of the others
+    share: float = 1.0  # of the pairs in a cell that have equal keys, too
+    longest: float | None = None  # reach of all rows, where it is known
+
+
+def choose_cells(sampled: Sampled, most_levels: int = MOST_LEVELS) -> Cells:
+    """The cells that cost least."""
+    points = np.sort(sampled.points[np.isfinite(sampled.points)])
+    known = ~(np.isnan(sampled.lows) | np.isnan(sampled.highs)) & (sampled.lows <= sampled.highs)
+    lows, highs = sampled.lows[known], sampled.highs[known]
+    if not len(points) or not len(lows):
+        return Cells(0.0, 1.0, 1, (0,), float(len(lows)) * sampled.weights[1], 0.0)
+    first, last = float(points[0]), float(points[-1])
+    span = max(last - first, float(np.finfo(np.float64).tiny), abs(first) * 1e-9)
+    most = MOST_CELLS if most_levels > 1 else ONE_LEVEL
+    tried = [
+        _cells(points, lows, highs, sampled, (first, span), width, most_levels)
+        for width in span * 0.5 ** np.arange(most.bit_length())
+    ]
+    rows = len(sampled.points) * sampled.weights[0]
+    return min(tried, key=lambda cells: cells.seconds + PROBE * rows * len(cells.levels))
+
+
+def _cells(
+    points: Floats,
+    lows: Floats,
+    highs: Floats,
+    sampled: Sampled,
+    domain: tuple[float, float],
+    width: float,
+    most_levels: int,
+) -> Cells:
+    first, span = domain
+    number = min(MOST_CELLS, int(span / width) + 1)
+    begins, ends = (_cell(places, first, width, number) for places in (lows, highs))
+    level = np.zeros(len(lows), np.int64)
+    for higher in range(1, most_levels):
+        shift = STEP * (higher - 1)
+        level[(ends >> shift) - (begins >> shift) >= MOST_COPIES] = higher
+    reached = min(_level_of(sampled.longest, span, width), most_levels - 1)
+    levels = {*np.unique(level).tolist(), max(reached, int(level.max()))}
+    shifts = STEP * level
+    begins, ends = begins >> shifts, ends >> shifts
+    lower, upper = (first + width * np.ldexp(cell.astype(np.float64), shifts) for cell in (begins, ends + 1))
+    # The first cell has everything before it, and the last one everything beyond.
+    lower[begins == 0], upper[ends >= (number - 1) >> shifts] = -np.inf, np.inf
+    found = np.searchsorted(points, upper) - np.searchsorted(points, lower)
+    of_point, of_other = sampled.weights
+    copies = float((ends - begins + 1).sum()) * of_other
+    candidates = float(found.sum()) * of_point * of_other * sampled.share
+    return Cells(first, width, number, tuple(sorted(levels)), copies, candidates)
+
+
+def _cell(places: Floats, first: float, width: float, number: int) -> Integers:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.floor(np.clip((places - first) / width, 0, number - 1)).astype(np.int64)
+
+
+def _level_of(longest: float | None, span: float, width: float) -> int:
+    """The level on which a row that reaches so far has few copies; all of the domain, if that is not known."""
+    cells = (span if longest is None else min(longest, span)) / width
+    return int(max(0.0, np.ceil(np.log2(max(1.0, cells / MOST_COPIES)) / STEP)))
+
+
+def number_sql(value: float) -> str:
+    return f"({float(value)!r}D)"

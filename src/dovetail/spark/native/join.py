@@ -1,0 +1,268 @@
+"""A join in cells, written in Spark's own operators.
+
+    points   cell = floor(place / width)                 --+
+                                                           +-- equal cells, and the whole condition --> rows
+    others   explode(sequence(first cell, last cell))    --+
+
+The condition is Spark's own, and so is every value of the result. Cells only bring candidates together: rows that match
+share one cell.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from dovetail.condition import Condition, columns_of, spark_sql
+from dovetail.condition.expression import type_of
+from dovetail.core.join_types import JoinType
+from dovetail.core.rows import Side
+from dovetail.errors import PlanError
+from dovetail.matching import build_matcher
+from dovetail.planning.plan import Choice, JoinPlan
+from dovetail.planning.planner import NATIVE
+from dovetail.planning.statistics import Samples
+from dovetail.spark.frames.binding import by_position, joined_names, never_fails, position_name, value_bytes
+from dovetail.spark.frames.planned import FrameJoin
+from dovetail.spark.native.axes import SLACK, Axis, axes_of, place_sql
+from dovetail.spark.native.cells import (
+    CANDIDATE,
+    COPY,
+    MOST_COPIES,
+    MOST_LEVELS,
+    PROBE,
+    STEP,
+    Cells,
+    Sampled,
+    choose_cells,
+    number_sql,
+)
+
+START = 0.3  # seconds: planning and compiling
+ROW_OUT, VALUE_OUT = 0.1e-6, 0.045e-6
+WIDE = 2  # how many times the reach of a row: cells in two dimensions
+BROADCAST_BYTES = 1 << 26
+BROADCAST_OFF = "-1"
+ONE_KEY = 1 << 31  # cells of a second dimension
+CANDIDATES_IN_TWO = 4.5  # for each pair, by the areas of a cell and of what matches
+
+
+@dataclass(frozen=True, slots=True)
+class NativeJoin:
+    """A join that Spark's own operators can do, and what that costs."""
+
+    asked: FrameJoin
+    how: JoinType
+    axes: tuple[Axis, ...]
+    cells: tuple[Cells, ...]  # along each
+    copies: float
+    candidates: float
+    seconds: float  # of CPU
+
+    @property
+    def point(self) -> Side:
+        return self.axes[0].point
+
+    def describe(self, plan: JoinPlan) -> JoinPlan:
+        """The plan, to be run by this join."""
+        why = f"Spark's own join, in cells along {' and '.join(_text(axis) for axis in self.axes)}"
+        widths = " x ".join(f"{cells.width:.3g}" for cells in self.cells)
+        levels = len(self.cells[0].levels)
+        on_levels = f" and {MOST_COPIES} times as wide" if levels > 1 else ""
+        size = f"{widths} wide{on_levels}; {self.copies:,.0f} copies of {self.point.other.alias}"
+        router = Choice("cells", f"{size}, {self.candidates:,.0f} candidates, by a sample")
+        return replace(plan, operator=Choice(NATIVE, why), at_rest=False, router=router, read="")
+
+    def frame(self) -> DataFrame:
+        asked = self.asked
+        left, right = (by_position(frame) for frame in asked.inputs)
+        width = len(left.columns)
+        right = right.toDF(*(position_name(width + i) for i in range(len(right.columns))))
+        names = joined_names(*(frame.columns for frame in asked.inputs))
+        sides = [left, right]
+        point, other = self.point, self.point.other
+        conjuncts = [F.expr(spark_sql(conjunct, names)) for conjunct in asked.bound.written]
+        cell, cells = "cell", "cells"
+        sides[point] = sides[point].withColumn(cell, F.expr(self._cell_of_point(names)))
+        if len(self.cells[0].levels) > 1:
+            sides[point] = sides[point].withColumn(cell, F.explode(cell))
+        for name, sql in self._cells_of_other(names):
+            sides[other] = sides[other].withColumn(name, F.explode(F.expr(sql)))
+        if len(self.axes) > 1:
+            sides[other] = sides[other].withColumn(cells, F.expr(f"cells * {ONE_KEY}L + cells1")).drop("cells1")
+        sides[other] = sides[other].hint(self._hint(sides[other]))
+        on: list[Column] = [F.col(cell) == F.col(cells), *conjuncts]
+        joined = sides[Side.LEFT].join(sides[Side.RIGHT], on, self.how)
+        return joined.drop(cell, cells).toDF(*asked.output.names)
+
+    def _cell_of_point(self, names: Any) -> str:
+        """The cell of a row; an array of one on each level, where there are several."""
+        places = [_place(axis.at, names) for axis in self.axes]
+        known = " AND ".join(f"{place} IS NOT NULL" for place in places)
+        parts = [cells.sql(place) for cells, place in zip(self.cells, places, strict=True)]
+        levels = self.cells[0].levels
+        if len(parts) > 1:
+            return f"IF({known}, {parts[0]} * {ONE_KEY}L + {parts[1]}, NULL)"
+        if len(levels) == 1:
+            return f"IF({known}, {_on_level(parts[0], levels[0])}, NULL)"
+        keys = ", ".join(_key(_on_level(parts[0], level), number) for number, level in enumerate(levels))
+        return f"IF({known}, array({keys}), array())"
+
+    def _cells_of_other(self, names: Any) -> list[tuple[str, str]]:
+        """The cells of a row as an array, for each dimension; it is empty where a row reaches nothing."""
+        found = []
+        for number, (axis, cells) in enumerate(zip(self.axes, self.cells, strict=True)):
+            low, high = (_place(key, names) for key in (axis.low, axis.high))
+            finite = ""
+            if axis.length is not None:
+                finite = f"abs({low}) < double('Infinity') AND "  # all others are near nothing
+                low = f"({low} + {number_sql(axis.below)} - {SLACK}D * (abs({low}) + {abs(axis.below)!r}D))"
+                high = f"({high} + {number_sql(axis.above)} + {SLACK}D * (abs({high}) + {abs(axis.above)!r}D))"
+            first, last = cells.sql(low), cells.sql(high)
+            known = f"{finite}{low} IS NOT NULL AND {high} IS NOT NULL AND {first} <= {last}"
+            *lower, top = [_sequence(first, last, level, key, cells) for key, level in enumerate(cells.levels)]
+            few = [
+                f"WHEN {_on_level(last, level)} - {_on_level(first, level)} < {MOST_COPIES} THEN {sequence}"
+                for level, sequence in zip(cells.levels, lower, strict=False)
+            ]
+            chosen = f"CASE {' '.join(few)} ELSE {top} END" if few else top
+            found.append(("cells" if number == 0 else "cells1", f"IF({known}, {chosen}, array())"))
+        return found
+
+    def _hint(self, copied: DataFrame) -> str:
+        """Spark's own estimate of the size does not count copies."""
+        threshold = copied.sparkSession.conf.get("spark.sql.autoBroadcastJoinThreshold", None)
+        width = sum(map(value_bytes, self.asked.bound.visible(self.point.other).types)) + 8
+        small = self.copies * width <= BROADCAST_BYTES and threshold != BROADCAST_OFF
+        return "broadcast" if small else "merge"
+
+
+def native_axes(asked: FrameJoin, how: JoinType, larger: Side = Side.LEFT) -> tuple[Axis, ...] | str:
+    """The dimensions of a join's cells, or why it has none."""
+    bound = asked.bound
+    axes = axes_of(bound.condition.strategy, how, larger)
+    if not axes:
+        return (
+            f"how={str(how)!r} on {bound.condition.text} has no dimension in which rows of one side are points, and "
+            "those of the other reach from one value to another"
+        )
+    places = [place for axis in axes for place in axis.places]
+    read = {(column.side, column.name) for place in places for column in columns_of(place)}
+    if not read <= {(side, name) for side in Side for name in bound.visible(side).names}:
+        return "Spark computes a key before the join"
+    if not all(map(never_fails, places)):
+        return "computing a key may fail, and Spark may compute it for rows that the condition leaves out"
+    return axes
+
+
+def check_native(asked: FrameJoin, how: JoinType) -> None:
+    """Refuse algorithm="native" where it cannot run, before anything is read."""
+    if asked.request.algorithm == NATIVE and isinstance(found := native_axes(asked, how), str):
+        raise refusal(found)
+
+
+def native_join(asked: FrameJoin, plan: JoinPlan, samples: Samples | None) -> NativeJoin | str:
+    """How Spark's own operators would do a join, or why they would not."""
+    if samples is None or plan.rows is None:
+        return "cells need a sample of both sides"
+    larger = Side.LEFT if plan.rows[0] >= plan.rows[1] else Side.RIGHT
+    axes = native_axes(asked, plan.how, larger)
+    if isinstance(axes, str):
+        return axes
+    cells, copies, candidates = _cells_in(axes, asked.bound.condition, samples, plan)
+    probes = PROBE * plan.rows[axes[0].point] * len(cells[0].levels)
+    out = (ROW_OUT + VALUE_OUT * len(asked.output)) * (plan.pairs or 0.0)
+    seconds = START + probes + COPY * copies + CANDIDATE * candidates + out
+    return NativeJoin(asked, plan.how, axes, cells, copies, candidates, seconds)
+
+
+def _cells_in(
+    axes: tuple[Axis, ...], condition: Condition, samples: Samples, plan: JoinPlan
+) -> tuple[tuple[Cells, ...], float, float]:
+    """The cells along each axis, and how many copies and candidates there are in all."""
+    point = axes[0].point
+    sampled = []
+    for axis in axes:
+        lows, highs = axis.place_reaches(samples[point.other].batch)
+        weights = (samples[point].weight, samples[point.other].weight)
+        places = axis.place_points(samples[point].batch)
+        longest = axis.length if axis.length is not None else _longest(samples[point.other])
+        sampled.append(Sampled(places, lows, highs, weights, _share(condition, samples), longest))
+    if len(axes) == 1:
+        # On two levels, a point without partners would come twice.
+        cells = choose_cells(sampled[0], most_levels=1 if plan.how.tracked else MOST_LEVELS)
+        return (cells,), cells.copies, cells.candidates
+    found = tuple(_around(one, axis) for one, axis in zip(sampled, axes, strict=True))
+    others = float(plan.rows[point.other]) if plan.rows else 0.0
+    return found, others * (1 + 1 / WIDE) ** 2, CANDIDATES_IN_TWO * (plan.pairs or 0.0)
+
+
+def _around(sampled: Sampled, axis: Axis) -> Cells:
+    """Cells a few times as wide as what a row reaches, one level."""
+    finite = sampled.points[abs(sampled.points) < math.inf]
+    first, last = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
+    width = max(WIDE / 2 * (axis.length or 0.0), (last - first) / (ONE_KEY - 2), 1e-300)
+    return Cells(first, width, int(min(ONE_KEY - 1, (last - first) / width + 1)), (0,), 0.0, 0.0)
+
+
+def _longest(sample: Any) -> float | None:
+    reach = sample.reach
+    return max(reach.longest) if reach is not None and reach.longest else None
+
+
+def _share(condition: Condition, samples: Samples) -> float:
+    """The share of all pairs that have equal keys."""
+    if not condition.equalities:
+        return 1.0
+    equal = Condition(condition.equalities, ((), ()), (), condition.schemas)
+    batches = [sample.batch for sample in samples]
+    found = build_matcher(equal, *batches).count()
+    compared: int = batches[0].num_rows * batches[1].num_rows
+    return max(found, 1.0) / max(1, compared)
+
+
+def _text(axis: Axis) -> str:
+    return f"{axis.point.alias}.{spark_sql(axis.at, lambda column: column.name)}"
+
+
+def _place(key: Any, names: Any) -> str:
+    found = place_sql(spark_sql(key, names), type_of(key))
+    if found is None:
+        raise PlanError(f"a key of type {type_of(key)} has no place on a line.")
+    return found
+
+
+def _on_level(cell: str, level: int) -> str:
+    return cell if level == 0 else f"shiftright({cell}, {STEP * level})"
+
+
+def _key(cell: str, number: int) -> str:
+    """Cells of different levels are different."""
+    return f"({cell} * 8L + {number}L)"
+
+
+def _sequence(first: str, last: str, level: int, number: int, cells: Cells) -> str:
+    whole = f"sequence({_on_level(first, level)}, {_on_level(last, level)})"
+    return whole if len(cells.levels) == 1 else f"transform({whole}, cell -> {_key('cell', number)})"
+
+
+WORKERS = 0.6  # seconds: two stages of Python workers
+FILE_VALUE, JVM_VALUE = 0.03e-6, 0.3e-6  # read by a task, or handed over by Spark
+PAIR, VALUE_BACK = 0.1e-6, 0.075e-6
+
+
+def seconds_in_workers(asked: FrameJoin, plan: JoinPlan, read_by_tasks: tuple[bool, bool]) -> float:
+    """What the join costs in cells that Python workers join."""
+    assert plan.rows is not None
+    values = [rows * len(asked.bound.visible(side)) for side, rows in zip(Side, plan.rows, strict=True)]
+    read = sum(n * (FILE_VALUE if by_tasks else JVM_VALUE) for n, by_tasks in zip(values, read_by_tasks, strict=True))
+    seconds: float = WORKERS + read + (PAIR + VALUE_BACK * len(asked.output)) * (plan.pairs or 0.0)
+    return seconds
+
+
+def refusal(reason: str) -> PlanError:
+    return PlanError(f"algorithm={NATIVE!r} cannot run this join: {reason}. Use algorithm='auto'.")
