@@ -101,7 +101,7 @@ def at_once(joined: dict[str, DataFrame]) -> dict[str, Counter[tuple[Any, ...]]]
     return found
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_every_comparison(frames: tuple[DataFrame, DataFrame]) -> None:
     """Of each column by turns, or all. Spark compares every pair of rows in one job."""
     conditions = [
@@ -128,7 +128,7 @@ def test_every_join_type(frames: tuple[DataFrame, DataFrame], on: str) -> None:
     assert at_once({how: dovetail.join(*frames, on, how=how) for how in hows}) == expected
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_conditions_as_columns_and_fields(frames: tuple[DataFrame, DataFrame]) -> None:
     left, right = frames
     made = "struct(l.i % 3, l.v) = struct(r.k % 3, transform(r.v, x -> CAST(x AS INT)))"
@@ -145,7 +145,7 @@ def test_conditions_as_columns_and_fields(frames: tuple[DataFrame, DataFrame]) -
     assert at_once(ours) == at_once(theirs)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_groups(frames: tuple[DataFrame, DataFrame]) -> None:
     left, right = frames[0].alias("l"), frames[1].alias("r")
     for by in some(("s", "e"), 0, of=2):
@@ -155,7 +155,7 @@ def test_groups(frames: tuple[DataFrame, DataFrame]) -> None:
         assert Counter(map(str, found.collect())) == Counter(map(str, expected.collect()))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_three_inputs_and_waves(frames: tuple[DataFrame, DataFrame]) -> None:
     left, right = frames
     third = left.select(F.col("i").alias("j"), "s", "v")

@@ -13,7 +13,7 @@ from dovetail.errors import InputError
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("bare", ["left", "both"])
 def test_rows_are_counted(spark: SparkSession, two_partitions: None, bare: str) -> None:
     numbers = spark.range(3)

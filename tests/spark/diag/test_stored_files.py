@@ -132,7 +132,7 @@ def test_a_store_that_cannot_be_reached_is_left_to_spark(
         plain_read(stored[0], most_files=2)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_early_results_in_tasks(
     stored: tuple[DataFrame, DataFrame], bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +150,7 @@ def test_early_results_in_tasks(
     assert not bucket.server.names("work")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_early_results_are_left_at_any_time(stored: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:
     steps = dovetail.progressive(*stored, ON, algorithm="diag", share=0.1, cells=6, work_dir=str(tmp_path))
     assert next(iter(steps)).results > 0
@@ -172,7 +172,7 @@ def partitioned(spark: SparkSession, path: Path, table: pa.Table) -> DataFrame:
     return spark.read.parquet(str(path))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_partitioned_tables(spark: SparkSession, place: Path) -> None:
     orders, items = tables()
     left = partitioned(spark, place / "by_day", orders)
@@ -185,7 +185,7 @@ def test_partitioned_tables(spark: SparkSession, place: Path) -> None:
     check(left.select("kind", "day", "id"), right, "full", on, share=0.05, cells=4)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_filters_of_partitions_leave_out_files(spark: SparkSession, place: Path) -> None:
     orders, items = tables()
     left = partitioned(spark, place / "some_days", orders)
@@ -202,7 +202,7 @@ def test_filters_of_partitions_leave_out_files(spark: SparkSession, place: Path)
         plain_read(nobody)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_types_of_partitions(spark: SparkSession, place: Path) -> None:
     columns = [
         "id",

@@ -25,6 +25,7 @@ os.kill(os.getpid(), int(sys.argv[2]))
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_later_driver_removes_those_of_one_that_was_killed(number: int, tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path), str(int(number))], check=False)

@@ -21,10 +21,10 @@ from tests.spark.streaming.killing import Job
 import dovetail
 from dovetail.errors import DovetailError, InputError, PlanError
 from dovetail.execution.in_process import Step
+from dovetail.execution.stop_rule import Until
 from dovetail.routing.routers import Visits
 from dovetail.spark.early.blocks import by_visits
 from dovetail.spark.early.first_results import is_repeated
-from dovetail.spark.early.stop_rule import Until
 
 WAVES_JOB = Path(__file__).with_name("waves_job.py")
 

@@ -29,7 +29,11 @@ def test_results_with_many_decimals(spark: SparkSession) -> None:
     left = spark.range(10).selectExpr(*made, "CAST(-id * 0.001 AS DECIMAL(18,18)) AS `odd name`")
     right = spark.range(8).selectExpr("id AS k", "CAST(id AS DECIMAL(18,0)) AS big")
     for how in ("inner", "left"):
-        joined = dovetail.join(left, right, "l.k = r.k", how=how, cells=2)
+        spark.conf.set("spark.dovetail.joinAtOnce", "true")
+        try:
+            joined = dovetail.join(left, right, "l.k = r.k", how=how, cells=2)
+        finally:
+            spark.conf.unset("spark.dovetail.joinAtOnce")
         wanted = left.join(right, left.k == right.k, how)
         assert joined.schema.simpleString().replace("k_right", "k") == wanted.schema.simpleString()
         assert sorted(map(tuple, joined.collect()), key=str) == sorted(map(tuple, wanted.collect()), key=str)

@@ -45,7 +45,7 @@ def same(found: DataFrame, expected: DataFrame) -> bool:
     return both[0] == both[1] and found.dtypes == expected.dtypes
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_modes(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "out"
     assert dovetail.write(frame, path) == (3, 1000)
@@ -71,7 +71,7 @@ def test_what_cannot_be_written(spark: SparkSession, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_a_worker_that_is_killed_leaves_nothing(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "out"
     dovetail.write(frame.limit(5), path)

@@ -37,7 +37,7 @@ from dovetail.spark.frames.binding import Bound, bind_frames, by_position, joine
 from dovetail.spark.frames.columnless import with_columns
 from dovetail.spark.frames.planned import FrameJoin, Inputs, joined_schema
 from dovetail.spark.frames.schemas import session_zone
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 from dovetail.spark.worker_python import prepare_workers
 
 Wanted = tuple[tuple[Aggregate, ...], tuple[GroupColumn, ...]]
@@ -115,7 +115,7 @@ def _finisher(aggregates: tuple[Aggregate, ...], by: tuple[GroupColumn, ...]) ->
     def finished(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield finish(aggregates, by, as_planned(batch, schema))
-        settle()
+        freeze_modules()
 
     return finished
 

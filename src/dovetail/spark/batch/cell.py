@@ -17,7 +17,7 @@ from dovetail.execution.steps import limit_rows
 from dovetail.operators.protocol import Workspace
 from dovetail.planning.plan import JoinPlan
 from dovetail.spark.exchange.packing import Rewrite, unpack_rows
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
@@ -29,7 +29,7 @@ def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: p
 
     `drop` columns at the end of each side are keys that Spark added; they are not part of the result.
     """
-    _driver(plan, BlockStore(), Counters())  # wrong parameters raise before any work is done
+    check_parameters(plan)
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _, rows in groupby(unpack_rows(batches), key=lambda packed: packed[0]):
@@ -40,9 +40,14 @@ def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: p
                     yield from result_batches(pairs, schema, drop=drop)
             finally:
                 blocks.close()
-        settle()
+        freeze_modules()
 
     return join
+
+
+def check_parameters(plan: JoinPlan) -> None:
+    """Refuse wrong parameters of the plan's operator before any work is done."""
+    _driver(plan, BlockStore(), Counters())
 
 
 def _driver(plan: JoinPlan, blocks: BlockStore, counters: Counters) -> Driver:
@@ -62,7 +67,7 @@ def cells_at_rest(work_in: Callable[[int], Work], first: Side, memory_bytes: int
                 yield from cell.run((Side(number), batch) for _, number, batch in rows)
             finally:
                 blocks.close()
-        settle()
+        freeze_modules()
 
     return join
 

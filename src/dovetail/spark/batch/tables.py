@@ -22,7 +22,7 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.execution.at_rest import Joining, Work, limit_work
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.planning.planner import SPARK, with_estimate
+from dovetail.planning.planner import NATIVE, SPARK, with_estimate
 from dovetail.planning.statistics import Samples
 from dovetail.request import Request
 from dovetail.routing import Task, choose_router, in_tasks, one_bucket
@@ -33,9 +33,12 @@ from dovetail.spark.exchange.arrow_tasks import map_in_arrow
 from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.exchange.packing import PACKED, Rewrite, packer
 from dovetail.spark.frames.binding import Bound, after_join
+from dovetail.spark.frames.file_rows import FileRows, file_rows
 from dovetail.spark.frames.planned import FrameJoin, Inputs, Planned
 from dovetail.spark.frames.sampling import measured_row_bytes, sample_sides
 from dovetail.spark.frames.schemas import carried_schema, parts_of, result_fields
+from dovetail.spark.native.axes import axes_of
+from dovetail.spark.native.join import NativeJoin, native_join, refusal, seconds_in_workers
 from dovetail.spark.session.settings import shuffle_partitions
 from dovetail.spark.versions import types_named
 
@@ -57,6 +60,7 @@ class Look(NamedTuple):
     samples: Samples | None
     tasks: int
     listed: bool = True  # whether pairs are work
+    files: tuple[FileRows | None, FileRows | None] = (None, None)  # that tasks read by themselves
 
 
 def unique_side(how: JoinType) -> Side | None:
@@ -72,6 +76,7 @@ class Routed:
     router: Router
     task_of: list[int]
     first: Side  # the smaller side: it comes first and is kept
+    files: tuple[FileRows | None, FileRows | None] = (None, None)
 
     @property
     def labels(self) -> list[int]:
@@ -89,11 +94,18 @@ class Routed:
 def look_at(bound: Bound, plan: JoinPlan, request: Request, listed: bool = True) -> tuple[JoinPlan, Look]:
     """Sample both sides, and decide on the number of tasks. `listed`: pairs are listed, not only counted."""
     partitions = shuffle_partitions(bound.frames[0])
+    files = file_rows(bound.frames)
+    plan = replace(plan, read=_reading(files))
     if not request.sample:
-        return plan, Look(None, request.cells or min(partitions, FEWEST_TASKS))
-    samples = sample_sides(bound.frames, plan.condition)
+        return plan, Look(None, request.cells or min(partitions, FEWEST_TASKS), listed, files)
+    samples = sample_sides(bound.frames, plan.condition, files=files)
     plan = with_estimate(plan, samples)
-    return plan, Look(samples, request.cells or tasks_for(bound, plan, partitions, listed), listed)
+    return plan, Look(samples, request.cells or tasks_for(bound, plan, partitions, listed), listed, files)
+
+
+def _reading(files: tuple[FileRows | None, FileRows | None]) -> str:
+    read = [side.alias for side in Side if files[side] is not None]
+    return f"tasks read the Parquet files of {' and '.join(read)}" if read else ""
 
 
 def tasks_for(bound: Bound, plan: JoinPlan, partitions: int, listed: bool = True) -> int:
@@ -121,7 +133,7 @@ def route(plan: JoinPlan, look: Look) -> Routed:
     routing = choose_router(task)
     task_of = in_tasks(routing.loads, look.tasks)
     plan = replace(plan, router=routing.choice, cells=routing.router.cells, tasks=len(set(task_of)))
-    return Routed(plan, routing.router, task_of, _smaller(plan))
+    return Routed(plan, routing.router, task_of, _smaller(plan), look.files)
 
 
 def _unseen(plan: JoinPlan, look: Look, any_pair: bool) -> Routed:
@@ -133,7 +145,9 @@ def _unseen(plan: JoinPlan, look: Look, any_pair: bool) -> Routed:
     else:
         router, choice = one_bucket(plan.condition, look.tasks, plan.rows or (1, 1), unique_side(plan.how))
     cells = list(range(router.cells))
-    return Routed(replace(plan, router=choice, cells=len(cells), tasks=len(cells)), router, cells, _smaller(plan))
+    return Routed(
+        replace(plan, router=choice, cells=len(cells), tasks=len(cells)), router, cells, _smaller(plan), look.files
+    )
 
 
 def _smaller(plan: JoinPlan) -> Side:
@@ -151,23 +165,36 @@ def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | s
     tasks, kept = routed.plan.tasks, routed.plan.how.preserved
     packed = []
     for side in Side:
+        pack = packer(side, routed.router, bound.condition.schema(side), routed.labels, side in kept)
+        files = routed.files[side]
+        if files is not None:  # their rows come in one order
+            packed.append(files.rewrite(pack, PACKED))
+            continue
         frame = bound.frames[side] if side in kept else bound.passing(side)
         if routed.router.needs_spread:
             frame = in_fixed_order(frame)
-        pack = packer(side, routed.router, bound.condition.schema(side), routed.labels, side in kept)
         packed.append(frame.mapInArrow(pack, PACKED))
     side_order = F.col("side") if routed.first is Side.LEFT else F.col("side").desc()
     gathered = repartition_by_id(packed[0].unionAll(packed[1]), tasks, F.col("cell") % tasks)
     return map_in_arrow(gathered.sortWithinPartitions("cell", side_order, "seq"), work, schema)
 
 
-def plan_cells(asked: FrameJoin, plan: JoinPlan) -> Planned:
-    """The join in cells that Python workers join, or by Spark itself."""
-    if asked.needs_spark(plan):
+def plan_cells(asked: FrameJoin, plan: JoinPlan, whole: FrameJoin | None = None) -> Planned:
+    """The join in cells: Python workers join them, or Spark itself.
+
+    `whole` is the same join with the columns that only the condition reads, which Spark leaves out by itself.
+    """
+    only_spark = asked.needs_spark(plan)
+    if only_spark and not axes_of(plan.condition.strategy, plan.how, Side.LEFT):
         plan = by_spark(asked, plan)
     if plan.operator.name == SPARK:
         return Planned(plan, lambda: join_by_spark(asked, plan))
     plan, look = look_at(asked.bound, plan, asked.request)
+    plan, native = _native_if_cheaper(whole or asked, plan, look, only_spark)
+    if native is not None:
+        return Planned(plan, native.frame)
+    if only_spark:
+        return Planned(by_spark(asked, plan), lambda: join_by_spark(asked, plan))
     routed = route(plan, look)
 
     def joined(one: Routed) -> DataFrame:
@@ -182,6 +209,26 @@ def plan_cells(asked: FrameJoin, plan: JoinPlan) -> Planned:
         replace(first, how=JoinType.FULL, advice=(*first.advice, TWO_PASSES)),
         lambda: reduce(DataFrame.unionAll, map(joined, passes)),
     )
+
+
+def _native_if_cheaper(
+    asked: FrameJoin, plan: JoinPlan, look: Look, only_spark: bool
+) -> tuple[JoinPlan, NativeJoin | None]:
+    """The join by Spark's own operators, if they need less CPU than Python workers, or if it was asked for."""
+    request, required = asked.request, asked.request.algorithm == NATIVE
+    ours = request.memory is not None or request.cells is not None or not plan.at_rest
+    if ours and not required and not only_spark:
+        return plan, None
+    found = native_join(asked, plan, look.samples)
+    if isinstance(found, str):
+        if required:
+            raise refusal(found)
+        return plan, None
+    in_workers = seconds_in_workers(asked, plan, (look.files[0] is not None, look.files[1] is not None))
+    cost = f"about {found.seconds:.1f} s of CPU by Spark's own operators, {in_workers:.1f} s in Python workers"
+    if required or only_spark or found.seconds < in_workers:
+        return replace(found.describe(plan), cost=cost), found
+    return replace(plan, cost=cost), None
 
 
 def joined_tables(

@@ -1,8 +1,8 @@
 """Diag-Join of Parquet files on Spark: slices along the diagonal, without a shuffle.
 
-    survey     keys only, a task for each slice --> is every row of RN settled, which keys of R1 come several times
+    survey     keys only, a task for each slice --> is every row of RN resolved, which keys of R1 come several times
     hits       a task for each slice reads its rows of RN and the rows of R1 beside them by itself --> results
-    the rest   rows of RN that are not settled  --ordinary join with R1-->  results, if there are any
+    the rest   rows of RN that are not resolved  --ordinary join with R1-->  results, if there are any
 
 The tasks are told which rows to read, and nothing else travels: hits are never shuffled. Repeated keys of R1 are taken
 out of the slices by the survey and joined with the rest; if there are many, everything is joined in the ordinary way.
@@ -40,16 +40,14 @@ from dovetail.spark.diag.clusteredness import measured_by
 from dovetail.spark.exchange.arrow_tasks import Part, in_tasks
 from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.frames.binding import Bound
+from dovetail.spark.frames.file_rows import MOST_FILES, are_reached
 from dovetail.spark.frames.parquet_frames import NotPlainError, plain_read
 from dovetail.spark.frames.planned import Inputs
 from dovetail.spark.frames.schemas import carried_schema, result_fields
 from dovetail.spark.session.settings import shuffle_partitions
-from dovetail.spark.session.shared_directory import runs_here
-from dovetail.spark.session.task_calls import call_in_each_task
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 from dovetail.storage.hash_table import Hashes
 
-MOST_FILES = 1 << 10  # of a side, in a store: more are not looked at unasked
 LEAST_ROWS = 1 << 17  # of the larger side: less is joined in no time, and not looked at
 MOST_REPEATED = 1 << 16  # keys that tasks are told of
 SLICE_BYTES = 1 << 28  # of RN
@@ -113,7 +111,7 @@ def _plan_requested(
     """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
     bound, scans = wanted_scans(bound, inputs, how)
     spark = inputs[0].sparkSession
-    if not _are_reached(spark, scans):
+    if not are_reached(spark, scans):
         raise PlanError(
             f"algorithm='diag' on Spark needs files that the driver and all workers share: {NOT_REACHED}. Put "
             f"them where all mount them under the same path, or into a store, or use algorithm='auto'."
@@ -148,7 +146,7 @@ def _plan_if_cheaper(
     if max(scan.rows for scan in scans) < LEAST_ROWS:
         return None, ()
     spark = inputs[0].sparkSession
-    if not _are_reached(spark, scans):
+    if not are_reached(spark, scans):
         return None, (f"not along the diagonal: {NOT_REACHED}",)
     look = measured_by(spark, _slices(bound, request))
     memory = _for_window(memory_bytes)
@@ -156,6 +154,17 @@ def _plan_if_cheaper(
     if plan is None:
         return None, advice
     return _in_slices(plan, bound, scans, memory_bytes, request), ()
+
+
+def may_go_along_diagonal(bound: Bound, inputs: Inputs, request: Request) -> bool:
+    """Whether a join is of a kind that is looked at unasked. Nothing is read but footers of files."""
+    if not bound.condition.equalities or not request.sample:
+        return False
+    try:
+        _, scans = _scans(bound, inputs, request.how, MOST_FILES)
+    except NotPlainError:
+        return False
+    return max(scan.rows for scan in scans) >= LEAST_ROWS
 
 
 def _scans(bound: Bound, inputs: Inputs, how: str, most_files: int | None = None) -> tuple[Bound, Scans]:
@@ -175,11 +184,6 @@ def _scans(bound: Bound, inputs: Inputs, how: str, most_files: int | None = None
         filters.append((*bound.condition.filters[side], *own))
     condition = replace(bound.condition, filters=(filters[0], filters[1]))
     return replace(bound, condition=condition), (found[0], found[1])
-
-
-def _are_reached(spark: SparkSession, scans: Scans) -> bool:
-    """Whether workers find the files that the driver has seen."""
-    return runs_here(spark) or all(call_in_each_task(spark, lambda _: all(scan.is_unchanged() for scan in scans)))
 
 
 def _looked_up(bound: Bound) -> Condition:
@@ -235,7 +239,7 @@ class DiagonalTables:
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether most rows are settled in their slice, as a sample has promised."""
+        """Whether most rows are resolved in their slice, as a sample has promised."""
         return 2 * int(self.left_over.sum()) <= self.sliced.scans[self.sliced.many].rows
 
     @property
@@ -267,7 +271,7 @@ class DiagonalTables:
         return bool(self.left_over.any()) or len(self.sliced.repeated) > 0
 
     def rest(self) -> Iterator[DataFrame]:
-        """Rows that are not settled, joined in the ordinary way."""
+        """Rows that are not resolved, joined in the ordinary way."""
         sliced, how = self.sliced, self.sliced.plan.how
         one, many = sliced.one, sliced.many
         if not self._has_rest:
@@ -433,4 +437,4 @@ def _find_repeats(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     if len(again):
         again = again[: MOST_REPEATED + 1]  # more are too many anyway
         yield pa.RecordBatch.from_pylist([{"hashes": again.tobytes()}], ARROW_SURVEYED)
-    settle()
+    freeze_modules()

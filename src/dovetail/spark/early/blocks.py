@@ -23,7 +23,7 @@ from dovetail.condition import Condition
 from dovetail.core.rows import Side, take_rows
 from dovetail.routing.routers import Router, Visits
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.open_store import Place
 
@@ -77,7 +77,7 @@ def _writer(side: Side, router: Router, schema: pa.Schema, directory: Place) -> 
             for cells, rows in by_visits(router.route(side, batch, spread), names):
                 blocks.add(cells, take_rows(batch, rows))
         yield _block_rows(side, position, blocks.close())
-        settle()
+        freeze_modules()
 
     return write
 

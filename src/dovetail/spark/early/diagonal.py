@@ -35,7 +35,7 @@ from dovetail.spark.exchange.packing import Rewrite, as_planned
 from dovetail.spark.frames.binding import Bound, bind_frames
 from dovetail.spark.session.settings import parallelism
 from dovetail.spark.session.shared_directory import SharedDirectory, runs_here
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import bytes_of
 
@@ -68,7 +68,7 @@ def _plan(request: Request, bound: Bound, facts: InputFacts) -> JoinPlan:
 def progress_here(request: Request) -> Iterator[Step]:
     """Steps with results; no Spark job runs."""
     plan, scans = plan_early_diagonal(request)
-    return join_along_diagonal(plan, scans, request.suffix)
+    return join_along_diagonal(plan, scans, output_schema(*plan.condition.schemas, request.suffix, plan.how))
 
 
 class DiagonalWaves:
@@ -140,6 +140,6 @@ def _row_writer(directory: Any, output: pa.Schema) -> Rewrite:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (as_planned(batch, output) for batch in batches if batch.num_rows)
         yield pa.RecordBatch.from_pylist([write_results(BlockStore(directory), rows)], ARROW_GIVEN)
-        settle()
+        freeze_modules()
 
     return write

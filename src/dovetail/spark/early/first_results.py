@@ -1,10 +1,10 @@
 """The first results of a progressive join: a sample of rows, joined with the whole other side.
 
-    larger side   --by a hash of their contents--> scouts, few and at random
-    other side    --every task joins its rows with the scouts--> results
+    larger side   --by a hash of their contents--> first rows, few and at random
+    other side    --every task joins its rows with the first rows--> results
 
-Blocks are then written without the scouts, so that no result comes twice. A hash of contents chooses the same rows
-whenever a table is read. Only tables that give the same rows each time have scouts; the rows are counted to be sure.
+Blocks are then written without the first rows, so that no result comes twice. A hash of contents chooses the same rows
+whenever a table is read. Only tables that give the same rows each time have first rows; the rows are counted to check.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dovetail.planning.statistics import Samples
 from dovetail.spark.batch.tables import contents
 from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, WaveWork
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, from_bytes, to_bytes
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 
-RESULTS = 1 << 16  # that scouts should find
+RESULTS = 1 << 16  # that first rows should find
 MOST_ROWS = 1 << 14
 FEWEST_ROWS = 16
 MOST_SHARE = 1 / 16  # of their side
@@ -58,9 +58,9 @@ REPEATED = {
 @dataclass(frozen=True, slots=True)
 class FirstResults:
     side: Side
-    below: int  # rows with a smaller hash are scouts
+    below: int  # rows with a smaller hash are first rows
     seed: int
-    others: tuple[int, int]  # rows of each side that are no scouts
+    others: tuple[int, int]  # rows of each side that are not among the first
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -70,9 +70,11 @@ class FirstResults:
         return cls(Side(fields["side"]), fields["below"], fields["seed"], tuple(fields["others"]))
 
     def exclude_sampled(self, frames: tuple[DataFrame, DataFrame]) -> tuple[DataFrame, DataFrame]:
-        """Both sides without scouts."""
+        """Both sides without their first rows."""
         left, right = (
-            frames[side].where(~is_scout(frames[side], self.below, self.seed)) if side is self.side else frames[side]
+            frames[side].where(~is_first_row(frames[side], self.below, self.seed))
+            if side is self.side
+            else frames[side]
             for side in Side
         )
         return left, right
@@ -94,14 +96,14 @@ def send_scouts(
     seed: int,
     work: WaveWork,
 ) -> tuple[FirstResults, list[Given]] | None:
-    """Scouts and what they found; None where it is better to do without."""
+    """First rows and what they found; None where it is better to do without."""
     side = Side.LEFT if samples[0].rows >= samples[1].rows else Side.RIGHT
     rows = samples[side].rows
     share = min(MOST_SHARE, MOST_ROWS / max(1, rows), max(RESULTS / max(1.0, pairs), FEWEST_ROWS / max(1, rows)))
     if rows * share < FEWEST_ROWS or not is_repeated(frames[side]):
         return None
     below = LEAST_HASH + int(share * HASHES)
-    arrived = frames[side].where(is_scout(frames[side], below, seed)).toArrow()
+    arrived = frames[side].where(is_first_row(frames[side], below, seed)).toArrow()
     batch = as_planned(one_batch(arrived, arrived.schema), condition.schema(side))
     meet = _meeting(side, to_bytes(batch).to_pybytes(), condition.schema(side.other), work)
     given = [Given.from_row(row) for row in frames[side.other].mapInArrow(meet, GIVEN).collect()]
@@ -125,20 +127,20 @@ def is_repeated(frame: DataFrame) -> bool:
     return bool(plan.deterministic())
 
 
-def is_scout(frame: DataFrame, below: int, seed: int) -> Column:
+def is_first_row(frame: DataFrame, below: int, seed: int) -> Column:
     return F.xxhash64(F.lit(seed), *contents(frame)) < F.lit(below)
 
 
-def _meeting(side: Side, scouts: bytes, schema: pa.Schema, work: WaveWork) -> Rewrite:
-    """A function for mapInArrow that joins the rows of a task with the scouts."""
+def _meeting(side: Side, first_rows: bytes, schema: pa.Schema, work: WaveWork) -> Rewrite:
+    """A function for mapInArrow that joins the rows of a task with the first rows."""
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Side, pa.RecordBatch]]:
-        yield side, from_bytes(scouts)
+        yield side, from_bytes(first_rows)
         for batch in collected(batches):
             yield side.other, as_planned(batch, schema)
 
     def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([work.meet(side, rows(batches))], ARROW_GIVEN)
-        settle()
+        freeze_modules()
 
     return meet

@@ -1,7 +1,7 @@
 """What a progressive join of tables at rest is to do and has done, in files beside its blocks.
 
-    plan.json    the scouts; then, once they are written, the blocks, the cells and the order in which they are drawn
-    done.json    what the scouts and each cell gave, how much of it was handed out; replaced in one move at each step
+    plan.json    the first rows; then, once written, the blocks, the cells and the order in which they are drawn
+    done.json    what the first rows and each cell gave, how much of it was handed out; replaced as a whole each time
 
 A join that is stopped, or killed, goes on from them. Batches that were handed out are not handed out again; after a
 kill, the last one may be (the last ones, where a task brought several).
@@ -49,9 +49,9 @@ class Drawn:
 @dataclass(slots=True)
 class WaveLog:
     layout: dict[str, Any]  # what must be the same for the work to be the same
-    scouts: FirstResults | None = None
+    first: FirstResults | None = None
     drawn: Drawn | None = None  # None: not yet
-    found: list[Given] = field(default_factory=list)  # by the scouts
+    found: list[Given] = field(default_factory=list)  # by the first rows
     done: list[Given] = field(default_factory=list)  # in the order in which the cells are drawn
 
     @property
@@ -63,7 +63,7 @@ class WaveLog:
         document = {
             "format": FORMAT,
             "layout": self.layout,
-            "scouts": None if self.scouts is None else self.scouts.to_json(),
+            "scouts": None if self.first is None else self.first.to_json(),
             "drawn": None if self.drawn is None else self.drawn.to_json(),
         }
         files.replace(PLAN, json.dumps(document))
@@ -84,8 +84,8 @@ class WaveLog:
         try:
             document = json.loads(plan)
             same = document["format"] == FORMAT and document["layout"] == layout
-            scouts, drawn = document["scouts"], document["drawn"]
-            log = cls(layout, scouts and FirstResults.from_json(scouts), drawn and Drawn.from_json(drawn))
+            first, drawn = document["scouts"], document["drawn"]
+            log = cls(layout, first and FirstResults.from_json(first), drawn and Drawn.from_json(drawn))
             done = files.read(DONE)
             if done is not None:
                 given = json.loads(done)

@@ -1,6 +1,6 @@
 """Early results from tables at rest: small jobs, the most productive first, with an estimate after each.
 
-    scouts    a few rows and all that match them, at once (first_results.py)
+    first     a few rows and all that match them, at once (first_results.py)
     blocks    all other rows, once, in files; which cells read which (blocks.py)
     waves     a few cells, then more at a time --> their results, from files --> steps with an estimate
 
@@ -34,6 +34,7 @@ from dovetail.execution.at_rest import Aggregating, Joining, Work
 from dovetail.execution.in_process import Step
 from dovetail.execution.out_of_core import chunk_size
 from dovetail.execution.output import output_schema
+from dovetail.execution.stop_rule import Until
 from dovetail.options import Where
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import DIAG, InputFacts, plan_join, with_estimate
@@ -47,17 +48,17 @@ from dovetail.spark.early.diagonal import DiagonalWaves, plan_early_diagonal, pr
 from dovetail.spark.early.files import BlockPages, WaveFiles, new_directory
 from dovetail.spark.early.first_results import FirstResults, send_scouts
 from dovetail.spark.early.log import Drawn, WaveLog
-from dovetail.spark.early.stop_rule import Until
 from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, WaveWork, next_size
 from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.exchange.packing import Rewrite
 from dovetail.spark.frames.binding import Bound, bind_frames
 from dovetail.spark.frames.columnless import steps_without_marks, with_columns
+from dovetail.spark.frames.result_frames import columns_of_result
 from dovetail.spark.frames.sampling import sample_sides
 from dovetail.spark.frames.schemas import session_zone
 from dovetail.spark.session.settings import beside_checkpoints, parallelism, shuffle_partitions
 from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, runs_here, working_directory
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 from dovetail.spark.worker_python import prepare_workers
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import bytes_of
@@ -67,7 +68,7 @@ WAVES = "waves"
 CELLS = 256  # the finer, the earlier the first results and the narrower the bounds; the coarser, the less work in all
 BY_AREA = 0.1  # of a cell's weight: not all that a sample finds nothing in is empty
 SAMPLED_ROWS = 1 << 14  # of a side: the better a cell's results are known, the narrower the bounds
-SCOUTED_BYTES = 1 << 26  # of a side that scouts meet at once
+FIRST_BYTES = 1 << 26  # of a side that first rows are joined with at once
 JOINED = f"unit int, {GIVEN}"
 ARROW_JOINED = pa.schema([("unit", pa.int32()), *ARROW_GIVEN])
 BOUNDED = ("count", "sum", "avg")  # aggregates of which a part says something about the whole
@@ -76,9 +77,11 @@ BOUNDED = ("count", "sum", "avg")  # aggregates of which a part says something a
 def progressive_dataframes(request: Request) -> Iterator[Step]:
     """Steps with results and an estimate. Leaving the loop removes the files, unless there is a work_dir."""
     _check_inputs(request)
+    columns = columns_of_result(request)
+    request = request.but(suffix=columns.suffix)
     if request.algorithm == DIAG:
-        return _along_diagonal(request)
-    return steps_without_marks(_waves(request).steps())
+        return columns.of_steps(_along_diagonal(request))
+    return columns.of_steps(steps_without_marks(_waves(request).steps()))
 
 
 def explain_waves(request: Request) -> JoinPlan:
@@ -219,17 +222,17 @@ class _Waves:
         plan = with_estimate(self._plan, self._few)
         return replace(plan, router=routing.choice, cells=routing.router.cells, tasks=routing.router.cells)
 
-    # Scouts and blocks.
+    # First rows and blocks.
 
     def _run_first_results(self, files: WaveFiles) -> WaveLog:
         """Look at both sides, and let a few rows meet a whole side."""
         log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
         pairs = estimated_pairs(condition, self._few)
         sent = send_scouts(
-            self._bound.frames, condition, samples, pairs, self._request.seed, self._work_in(files, SCOUTED_BYTES)
+            self._bound.frames, condition, samples, pairs, self._request.seed, self._work_in(files, FIRST_BYTES)
         )
         if sent is not None:
-            log.scouts, log.found = sent
+            log.first, log.found = sent
         if self._kept:
             log.note(files)
             log.begin(files)
@@ -251,17 +254,17 @@ class _Waves:
         condition = self._bound.condition
         return Task(condition, self._samples, max(1, self._cells // 2))
 
-    def _draw_cells(self, files: WaveFiles, scouts: FirstResults | None) -> Drawn:
+    def _draw_cells(self, files: WaveFiles, first: FirstResults | None) -> Drawn:
         """Write the blocks, and draw the order of the cells."""
         condition, frames, task = self._bound.condition, self._bound.frames, self._task
         router = choose_router(task).router
-        if scouts is not None:
-            frames = scouts.exclude_sampled(frames)
+        if first is not None:
+            frames = first.exclude_sampled(frames)
         if router.needs_spread:
             frames = (in_fixed_order(frames[0]), in_fixed_order(frames[1]))
         blocks, counted = write_blocks(frames, condition, router, files.directory)
-        if scouts is not None:
-            scouts.check(counted)
+        if first is not None:
+            first.check(counted)
         rows = np.zeros((len(Side), router.cells))
         for block in blocks:
             rows[block.side, list(block.cells)] += block.block.rows
@@ -275,7 +278,7 @@ class _Waves:
     def _run(self, files: WaveFiles, log: WaveLog) -> Iterator[Step]:
         if log.drawn is None:
             yield from self._handed_out(files, log, None)
-            log.drawn = self._draw_cells(files, log.scouts)
+            log.drawn = self._draw_cells(files, log.first)
             if self._kept:
                 log.begin(files)
         drawn, draws = log.drawn, WeightedSample(log.drawn.weights, log.drawn.seed)
@@ -397,7 +400,7 @@ def _joiner(work: WaveWork) -> Rewrite:
                 sides = [[Block.from_json(fields) for fields in side] for side in json.loads(row["files"])]
                 given = work.meet(Side.LEFT, _rows(BlockStore(work.directory), sides))
                 yield pa.RecordBatch.from_pylist([{"unit": row["unit"], **given}], ARROW_JOINED)
-        settle()
+        freeze_modules()
 
     return join
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
 from dovetail.core.codes import decimal_words
 from dovetail.spark.exchange.packing import Rewrite
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 
 Part = Callable[[int], Iterator[pa.RecordBatch]]
 """From the number of a partition to its batches."""
@@ -38,7 +38,7 @@ def _parts(part: Part) -> Rewrite:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from part(number)
-        settle()
+        freeze_modules()
 
     return run
 

@@ -35,14 +35,14 @@ def spread_labels(cells: int, partitions: int) -> list[int]:
 @cache
 def _spread(cells: int, partitions: int) -> tuple[int, ...]:
     labels: list[int] = []
-    room = [0] * partitions
+    free = [0] * partitions
     candidate = 0
     while len(labels) < cells:
-        if not any(room):  # a round: every partition gets one more cell
-            room = [1] * partitions
+        if not any(free):  # a round: every partition gets one more cell
+            free = [1] * partitions
         partition = spark_partition(candidate, partitions)
-        if room[partition]:
-            room[partition] = 0
+        if free[partition]:
+            free[partition] = 0
             labels.append(candidate)
         candidate += 1
     return tuple(labels)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dovetail.core.rows import Side, chunk_ranges, put_together, take_rows
 from dovetail.execution.output import fitting_rows
 from dovetail.routing.routers import Hypercube, Router, Spread, Visits
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 
 PACKED = "cell int, side tinyint, seq bigint, payload binary"
 """The schema of packed rows, as Spark spells it."""
@@ -98,7 +98,7 @@ def _packer(number: int, schema: pa.Schema, route: Route, labels: Sequence[int] 
                 numbers = cells if names is None else names[cells]
                 yield packed_rows(numbers, number, range(seq, seq + len(payloads)), payloads)
                 seq += len(payloads)
-        settle()
+        freeze_modules()
 
     return pack
 

@@ -20,6 +20,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, YearMonthIntervalType
+from sqlglot import exp
 
 from dovetail.condition import (
     Call,
@@ -39,14 +40,16 @@ from dovetail.condition import (
 )
 from dovetail.condition.expression import SIMPLE
 from dovetail.condition.functions import FUNCTIONS, Kind
+from dovetail.condition.names import candidates
+from dovetail.condition.sql import parse_text
 from dovetail.condition.types import is_lossless
 from dovetail.core.rows import Side
-from dovetail.spark.frames.column_names import Names
+from dovetail.spark.frames.column_names import OWN_ALIASES, Names
 from dovetail.spark.frames.schemas import (
     CHAR_TYPE,
     DELAY_MS,
     arrow_schema,
-    encoding,
+    encodings,
     is_window,
     only_spark_compares,
     session_zone,
@@ -93,7 +96,7 @@ class Bound:
     def passing(self, side: Side) -> DataFrame:
         """The rows of a side that pass its filters, as far as Spark evaluates these before workers do."""
         frame, schema = self.frames[side], self.condition.schema(side)
-        filters = [part for part in self.condition.filters[side] if _never_fails(part)]
+        filters = [part for part in self.condition.filters[side] if never_fails(part)]
         if not filters or arrow_schema(frame).types != schema.types:  # other types: columns that Arrow cannot carry
             return frame
         called = dict(zip(schema.names, frame.columns, strict=True))
@@ -112,15 +115,20 @@ class Bound:
 
     def row_bytes(self, side: Side) -> int:
         """A guess at the size of a row, by its types."""
-        return sum(_width(field.type) for field in self.condition.schema(side))
+        return sum(value_bytes(field.type) for field in self.condition.schema(side))
 
 
 def bind_frames(on: Any, left: DataFrame, right: DataFrame, trusted: bool = False) -> Bound:
     """Read the condition against two DataFrames. Runs no Spark job; `trusted` text may call any function."""
     schemas = (arrow_schema(left), arrow_schema(right))
+    return bind_conjuncts(tuple(_split(_expressions(on, left, right, schemas, trusted))), left, right)
+
+
+def bind_conjuncts(written: tuple[Expression, ...], left: DataFrame, right: DataFrame) -> Bound:
+    """The same of a condition that has been read, against DataFrames that have the columns that it reads."""
+    schemas = (arrow_schema(left), arrow_schema(right))
     windows = (_event_window(left), _event_window(right))
     lifted = _Lifted((left, right), schemas, windows)
-    written = tuple(_split(_expressions(on, left, right, schemas, trusted)))
     inside: list[Expression] = []
     after: list[Expression] = []
     for conjunct in written:
@@ -140,8 +148,7 @@ def bind_frames(on: Any, left: DataFrame, right: DataFrame, trusted: bool = Fals
 
 def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> DataFrame:
     """Give encoded columns their types back, and filter joined rows by what Spark alone can evaluate."""
-    types = [field.dataType for field in fields]
-    if not bound.after and not any(encoding(type_) for type_ in types):
+    if not bound.after and not any(encodings(fields)):
         return result
     flat = decoded(result, fields)
     names = joined_names(bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
@@ -153,8 +160,7 @@ def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> Da
 def decoded(result: DataFrame, fields: list[StructField]) -> DataFrame:
     """Columns called c0, c1, …, with the types of the fields."""
     flat = by_position(result)
-    for position, field in enumerate(fields):
-        made = encoding(field.dataType)
+    for position, made in enumerate(encodings(fields)):
         if made is not None:
             flat = flat.withColumn(position_name(position), F.expr(made[1].format(position_name(position))))
     return flat
@@ -175,26 +181,24 @@ def joined_names(left: Sequence[str], right: Sequence[str]) -> Callable[[Column]
     return lambda column: position_name(first[column.side] + names[column.side].index(column.name))
 
 
-def _never_fails(expression: Expression) -> bool:
+def never_fails(expression: Expression) -> bool:
     """Whether no value stops Spark in ANSI mode, which knows no order of filters: not 1 / x > 2, even after x != 0."""
     match expression:
         case Call("cast", (inner,), target):
             return (
-                inner.type is not None
-                and target is not None
-                and is_lossless(inner.type, target)
-                and _never_fails(inner)
+                inner.type is not None and target is not None and is_lossless(inner.type, target) and never_fails(inner)
             )
         case Call("like", (value, pattern)):
-            return isinstance(pattern, Literal) and "\\" not in str(pattern.value) and _never_fails(value)
+            return isinstance(pattern, Literal) and "\\" not in str(pattern.value) and never_fails(value)
         case Call(function, args):
             known = FUNCTIONS.get(function)
             fits = function in SIMPLE if known is None else not {Kind.NUMBER, Kind.AMOUNT} & set(known.takes)
-            return fits and all(map(_never_fails, args))
+            return fits and all(map(never_fails, args))
     return not isinstance(expression, Opaque)
 
 
-def _width(type_: pa.DataType) -> int:
+def value_bytes(type_: pa.DataType) -> int:
+    """A guess at the size of a value."""
     return type_.bit_width // 8 + 1 if pa.types.is_primitive(type_) else GUESSED_WIDTH
 
 
@@ -206,7 +210,30 @@ def _expressions(
         return [expression_of(on, left, right)]
     if isinstance(on, list | tuple):
         on = [expression_of(part, left, right) if isinstance(part, SparkColumn) else part for part in on]
+        on = [_with_sides(part, left, right, schemas) if isinstance(part, str) else part for part in on]
+    if isinstance(on, str):
+        on = _with_sides(on, left, right, schemas)
     return conjuncts_of(on, schemas, trusted)
+
+
+def _with_sides(text: str, left: DataFrame, right: DataFrame, schemas: tuple[pa.Schema, pa.Schema]) -> str:
+    """SQL text with l and r in the place of aliases that the DataFrames have: `t.x` after `left.alias("t")`."""
+    if any(text in schema.names for schema in schemas):
+        return text
+    aliased = [
+        column
+        for column in parse_text(text).find_all(exp.Column)
+        if column.table and not any(candidates(schema, column.parts[0].name) for schema in schemas)
+    ]
+    names, places = Names(left, right), []
+    for column in aliased:
+        parts = [part.name for part in column.parts]
+        if parts[0].lower() not in OWN_ALIASES:
+            marks = [part.meta for part in column.parts]
+            places.append((marks[0]["start"], marks[-1]["end"] + 1, names.anywhere(parts).text))
+    for start, end, spelled in sorted(places, reverse=True):
+        text = text[:start] + spelled + text[end:]
+    return text
 
 
 def _split(expressions: Sequence[Expression]) -> Iterator[Expression]:
@@ -304,6 +331,8 @@ class _Lifted:
 
     def schema(self, side: Side) -> pa.Schema:
         """The Arrow schema of a side with the columns that were added."""
+        if not self._columns[side]:
+            return self._schemas[side]
         computed = list(arrow_schema(self._frames[side]))[len(self._schemas[side]) :]
         named = [f.with_name(c.name) for f, c in zip(computed, self._columns[side].values(), strict=True)]
         return pa.schema([*self._schemas[side], *named])
@@ -362,8 +391,8 @@ class _Lifted:
 
 def encoded(frame: DataFrame) -> DataFrame:
     """The frame with columns that Arrow cannot carry as text."""
-    for field in frame.schema.fields:
-        made = encoding(field.dataType)
+    fields = frame.schema.fields
+    for field, made in zip(fields, encodings(fields), strict=True):
         if made is not None:
             frame = frame.withColumn(field.name, F.expr(made[0].format(field.name)))
     return frame

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from dovetail.condition import Call, Column, Expression, Literal, columns_of, evaluate, parse
 from dovetail.condition.expression import SIMPLE
@@ -64,21 +65,27 @@ class _Facts(NamedTuple):
     row_bytes: int
 
 
-def plain_read(frame: DataFrame, most_files: int | None = None) -> PlainRead:
+def plain_read(frame: DataFrame, most_files: int | None = None, *, with_filtered: bool = False) -> PlainRead:
     """The rows of a DataFrame by position; NotPlainError if that is not possible.
 
-    `most_files`: in a store, where the footer of each takes a request; None: however many there are.
+    `most_files`: in a store, where the footer of each takes a request; None: however many there are. `with_filtered`:
+    columns that are filtered by, and are not in the DataFrame, come after those of the DataFrame.
     """
-    schema = arrow_schema(frame)
+    visible = arrow_schema(frame)
     if not hasattr(frame, "_jdf"):
         raise NotPlainError("a Connect session does not show which files a DataFrame reads")
-    columns, filters, partition = _columns(frame, schema)
+    columns, schema, filters, partition = _columns(frame, visible)
     found = _files(frame, partition)
     if not found:
         raise NotPlainError("there are no files")
     filters, found = _prune(filters, found, partition, dict(zip(schema.names, columns, strict=True)))
     if not found:
         raise NotPlainError("its filters leave no files")
+    used = {column.name for part in filters for column in columns_of(part)}
+    kept = [i for i, name in enumerate(schema.names) if i < len(visible) or name in used]
+    columns, schema = [columns[i] for i in kept], pa.schema([schema.field(i) for i in kept])
+    if len(schema) > len(visible) and not with_filtered:
+        raise NotPlainError(f"it is filtered by {columns[-1]}, which is not among its columns")
     if most_files is not None and sum(store.path is None for store, _, _ in found) > most_files:
         raise NotPlainError(f"it has {len(found):,} files")
     stored = [name for name in columns if name not in partition.names]
@@ -121,23 +128,23 @@ def _files(frame: DataFrame, partition: _Partition) -> list[_Found]:
 def _prune(
     filters: list[Expression], found: list[_Found], partition: _Partition, columns: Mapping[str, str]
 ) -> tuple[list[Expression], list[_Found]]:
-    """Filters of columns that are constant in each file are settled: what is left of the filters, and of the files.
+    """Evaluate filters of columns that are constant in each file: what is left of the filters, and of the files.
 
     `columns`: what the columns of the DataFrame are called in the table.
     """
     types = dict(zip(partition.names, partition.types, strict=True))
     names = {column.name: columns.get(column.name, column.name) for part in filters for column in columns_of(part)}
     used = [{names[column.name] for column in columns_of(part)} for part in filters]
-    settled = [part for part, some in zip(filters, used, strict=True) if some and some <= types.keys()]
-    if not settled:
+    constant = [part for part, some in zip(filters, used, strict=True) if some and some <= types.keys()]
+    if not constant:
         return filters, found
 
     def passes(values: Mapping[str, Any]) -> bool:
         row = {ours: pa.array([values[name]], types[name]) for ours, name in names.items() if name in types}
         batch = pa.RecordBatch.from_pydict(row)
-        return all(evaluate(part, batch, None)[0].as_py() for part in settled)
+        return all(evaluate(part, batch, None)[0].as_py() for part in constant)
 
-    return [part for part in filters if part not in settled], [file for file in found if passes(file[2])]
+    return [part for part in filters if part not in constant], [file for file in found if passes(file[2])]
 
 
 def _read_facts(found: Sequence[_Found], columns: Sequence[str], schema: pa.Schema) -> list[_Facts]:
@@ -179,11 +186,14 @@ def _is_whole(footer: pq.FileMetaData, name: str) -> bool:
 
 class _Filter(NamedTuple):
     condition: Any  # of Spark
-    wanted: list[int]  # the columns of the DataFrame, by the numbers that Spark has given them at this place
+    read: dict[str, int]  # the numbers that Spark has given its columns, at the place where we are
 
 
-def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], list[Expression], _Partition]:
-    """What the columns are called in the files, the filters, and the columns that are not in the files."""
+def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], pa.Schema, list[Expression], _Partition]:
+    """What the columns are called in the files, the filters, and the columns that are not in the files.
+
+    Those that filters read beside the columns of the DataFrame are the last of the schema.
+    """
     plan = frame._jdf.queryExecution().withCachedData()
     filters: list[_Filter] = []
     wanted = [attribute.exprId().id() for attribute in _each(plan.output())]
@@ -192,22 +202,43 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], list[Expre
             case "Project":
                 made = dict(_projected_column(item) for item in _each(plan.projectList()))
                 wanted = [made[number] for number in wanted]
+                filters = [one._replace(read={n: made[number] for n, number in one.read.items()}) for one in filters]
                 plan = plan.child()
             case "Filter":
-                filters.append(_Filter(plan.condition(), wanted))
+                filters.append(_read_filter(plan.condition()))
                 plan = plan.child()
             case "LogicalRelation":
                 names = _relation(plan)
-                if not all(number in names for number in wanted):
+                numbers = {*wanted, *(number for one in filters for number in one.read.values())}
+                if not numbers <= names.keys():
                     raise NotPlainError("it has a column that is not in the files")
-                partition = _partition(frame, plan.relation())
-                constants = {number: name for number, name in names.items() if name in partition.names}
-                read = [e for one in filters for e in _filter(one, constants, partition, schema, session_zone(frame))]
-                return [names[number] for number in wanted], read, partition
+                called = dict(zip(wanted, schema.names, strict=True))
+                for number in sorted(numbers - called.keys()):
+                    called[number] = f"{names[number]} (filtered)"
+                    wanted.append(number)
+                    type_ = _type_of(plan, number, session_zone(frame))
+                    schema = schema.append(pa.field(called[number], type_))
+                read = [e for one in filters for e in _filter(one, called, schema, session_zone(frame))]
+                return [names[number] for number in wanted], schema, read, _partition(frame, plan.relation())
             case _ if kind in PASSED:
                 plan = plan.child()
             case _:
                 raise NotPlainError(f"it is not a plain read of files, but has a {kind}")
+
+
+def _read_filter(condition: Any) -> _Filter:
+    read: dict[str, int] = {}
+    for attribute in _each(condition.references().toSeq()):
+        if read.setdefault(str(attribute.name()), attribute.exprId().id()) != attribute.exprId().id():
+            raise NotPlainError(f"it is filtered by two columns called {attribute.name()}")
+    return _Filter(condition, read)
+
+
+def _type_of(plan: Any, number: int, zone: str) -> pa.DataType:
+    """The type of a column of a relation."""
+    found = next(attribute for attribute in _each(plan.output()) if attribute.exprId().id() == number)
+    field = {"name": "", "type": json.loads(found.dataType().json()), "nullable": True, "metadata": {}}
+    return arrow_type(StructField.fromJson(field).dataType, zone)
 
 
 def _projected_column(item: Any) -> tuple[int, int]:
@@ -221,25 +252,27 @@ def _projected_column(item: Any) -> tuple[int, int]:
     return number, item.exprId().id()
 
 
-def _filter(
-    given: _Filter, constants: Mapping[int, str], partition: _Partition, schema: pa.Schema, zone: str
-) -> Sequence[Expression]:
-    """A filter over columns that are in the result under the names that it uses, or that are constant in each file."""
+def _filter(given: _Filter, called: Mapping[int, str], schema: pa.Schema, zone: str) -> Sequence[Expression]:
+    """A filter over the columns of a schema, which has other names for them."""
     text = str(given.condition.sql())
-    for attribute in _each(given.condition.references().toSeq()):
-        number, name = attribute.exprId().id(), str(attribute.name())
-        if number in given.wanted and schema.names[given.wanted.index(number)] == name:
-            continue
-        if constants.get(number) != name or name in schema.names:
-            raise NotPlainError(f"it is filtered by {name}, which is not among its columns")
-        schema = schema.append(pa.field(name, partition.types[partition.names.index(name)]))
+    own = pa.schema([schema.field(called[number]).with_name(name) for name, number in given.read.items()])
     try:
-        parsed = parse(text, schema, pa.schema([]), zone)
+        parsed = parse(text, own, pa.schema([]), zone)
     except ConditionError as error:
         raise NotPlainError(f"it is filtered by {text}: {error}") from error
-    if not all(_is_simple(part) for part in (*parsed.filters[0], *parsed.residual)):
+    parts = (*parsed.filters[0], *parsed.residual)
+    if not all(_is_simple(part) for part in parts):
         raise NotPlainError(f"it is filtered by {text}, which only Spark evaluates")
-    return (*parsed.filters[0], *parsed.residual)
+    return [_renamed(part, {name: called[number] for name, number in given.read.items()}) for part in parts]
+
+
+def _renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
+    match expression:
+        case Column(name=name):
+            return replace(expression, name=names[name])
+        case Call(args=args):
+            return replace(expression, args=tuple(_renamed(arg, names) for arg in args))
+    return expression
 
 
 def _is_simple(expression: Expression) -> bool:

@@ -13,7 +13,7 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import JoinPlan
-from dovetail.planning.planner import InputFacts, plan_join
+from dovetail.planning.planner import NATIVE, InputFacts, plan_join
 from dovetail.request import Request
 from dovetail.spark.frames.binding import Bound
 from dovetail.spark.session.settings import ignores_case
@@ -37,7 +37,7 @@ class FrameJoin:
             self.bound.condition,
             self.request.how,
             facts,
-            algorithm=self.request.algorithm,
+            algorithm="auto" if self.request.algorithm == NATIVE else self.request.algorithm,
             memory_bytes=bytes_of(self.request.memory),
             parameters=self.request.parameters,
         )

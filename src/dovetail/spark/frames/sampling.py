@@ -19,31 +19,61 @@ from dovetail.condition import Condition
 from dovetail.core.rows import Side, empty_batch, take_rows
 from dovetail.planning.statistics import SAMPLE, Reach, Sample, Samples, measure, sampled_columns
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, from_bytes, to_bytes
-from dovetail.spark.session.workers import settle
+from dovetail.spark.frames.file_rows import FileRows
+from dovetail.spark.session.workers import freeze_modules
 
 SAMPLED = "side tinyint, rows bigint, sample binary, boxes binary, longest array<double>"
 MEASURED_ROWS = 1000
+READ_HERE = 1 << 28  # bytes of files, which take less than a second: a Spark job takes as long to start
 
 
-def sample_sides(frames: tuple[DataFrame, DataFrame], condition: Condition, size: int = SAMPLE) -> Samples:
-    """What one pass over both sides shows, as one Spark job; `size` rows of either at most."""
-    sampled = [_sampled(frames[side], condition, side, size) for side in Side]
-    found = sampled[0].unionAll(sampled[1]).collect()
-    left, right = (_one_sample([row for row in found if row.side == side], condition, side, size) for side in Side)
+def sample_sides(
+    frames: tuple[DataFrame, DataFrame],
+    condition: Condition,
+    size: int = SAMPLE,
+    files: tuple[FileRows | None, FileRows | None] = (None, None),
+) -> Samples:
+    """What one pass over both sides shows; `size` rows of either at most.
+
+    Files of few bytes are read here, all others in one Spark job.
+    """
+    schemas = [_sampled_schema(condition, side) for side in Side]
+    found: list[Row] = []
+    jobs: list[DataFrame] = []
+    for side in Side:
+        columns, of_files = _columns(frames[side], condition, side, schemas[side]), files[side]
+        if of_files is not None and of_files.bytes_of(columns) <= READ_HERE:
+            drawn = _draw(condition, side, schemas[side], size, 0, of_files.batches(columns))
+            found += [Row(**row) for row in drawn.to_pylist()]
+        else:
+            jobs.append(_sampled(frames[side], condition, side, schemas[side], size, of_files))
+    if jobs:
+        found += reduce(DataFrame.unionAll, jobs).collect()
+    rows = [[row for row in found if row.side == side] for side in Side]
+    left, right = (_one_sample(rows[side], condition, schemas[side], size) for side in Side)
     return left, right
 
 
 def sample_side(frame: DataFrame, condition: Condition, side: Side, size: int = SAMPLE) -> Sample:
     """The same of one side."""
-    return _one_sample(_sampled(frame, condition, side, size).collect(), condition, side, size)
-
-
-def _sampled(frame: DataFrame, condition: Condition, side: Side, size: int) -> DataFrame:
-    """A row for each task."""
     schema = _sampled_schema(condition, side)
+    return _one_sample(_sampled(frame, condition, side, schema, size).collect(), condition, schema, size)
+
+
+def _sampled(
+    frame: DataFrame, condition: Condition, side: Side, schema: pa.Schema, size: int, files: FileRows | None = None
+) -> DataFrame:
+    """A row for each task."""
+    columns, sample = _columns(frame, condition, side, schema), sampler(condition, side, schema, size)
+    if files is not None:
+        return files.rewrite(sample, SAMPLED, columns)
+    return frame.select(*columns).mapInArrow(sample, SAMPLED)
+
+
+def _columns(frame: DataFrame, condition: Condition, side: Side, schema: pa.Schema) -> list[str]:
+    """What the sampled columns are called in the frame."""
     names = condition.schema(side).names
-    selected = frame.select(*(frame.columns[names.index(name)] for name in schema.names))
-    return selected.mapInArrow(sampler(condition, side, schema, size), SAMPLED)
+    return [frame.columns[names.index(name)] for name in schema.names]
 
 
 def _sampled_schema(condition: Condition, side: Side) -> pa.Schema:
@@ -54,40 +84,47 @@ def _sampled_schema(condition: Condition, side: Side) -> pa.Schema:
 def sampler(condition: Condition, side: Side, schema: pa.Schema, size: int) -> Rewrite:
     def sample(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        # Seeds differ: two samples of one table must not be the same rows.
-        rng = np.random.default_rng((side, context.partitionId() if context is not None else 0))
-        rows = 0
-        kept, ranks = empty_batch(schema), np.empty(0)
-        reached: Reach | None = None
-        for batch in collected(batches):
-            new = as_planned(batch, schema)
-            rows += new.num_rows
-            measured = measure(condition, side, new)
-            reached = measured if reached is None else reached if measured is None else reached + measured
-            drawn = rng.random(new.num_rows)
-            low = np.flatnonzero(drawn < ranks.max()) if len(ranks) == size else np.arange(new.num_rows)
-            kept, ranks = pa.concat_batches([kept, take_rows(new, low)]), np.concatenate([ranks, drawn[low]])
-            if len(ranks) > size:  # the rows with the smallest random ranks are a uniform sample
-                chosen = np.argpartition(ranks, size)[:size]
-                kept, ranks = take_rows(kept, chosen), ranks[chosen]
-        columns = [
-            pa.array([side], pa.int8()),
-            pa.array([rows], pa.int64()),
-            pa.array([to_bytes(kept).to_pybytes()]),
-            pa.array([None if reached is None else reached.boxes.tobytes()], pa.binary()),
-            pa.array([None if reached is None else list(reached.longest)], pa.list_(pa.float64())),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, ["side", "rows", "sample", "boxes", "longest"])
-        settle()
+        yield _draw(condition, side, schema, size, context.partitionId() if context is not None else 0, batches)
+        freeze_modules()
 
     return sample
 
 
-def _one_sample(found: list[Row], condition: Condition, side: Side, size: int) -> Sample:
+def _draw(
+    condition: Condition, side: Side, schema: pa.Schema, size: int, seed: int, batches: Iterator[pa.RecordBatch]
+) -> pa.RecordBatch:
+    """What there is to know of some rows, as one row."""
+    # Seeds differ: two samples of one table must not be the same rows.
+    rng = np.random.default_rng((side, seed))
+    rows = 0
+    kept, ranks = empty_batch(schema), np.empty(0)
+    reached: Reach | None = None
+    for batch in collected(batches):
+        new = as_planned(batch, schema)
+        rows += new.num_rows
+        measured = measure(condition, side, new)
+        reached = measured if reached is None else reached if measured is None else reached + measured
+        drawn = rng.random(new.num_rows)
+        low = np.flatnonzero(drawn < ranks.max()) if len(ranks) == size else np.arange(new.num_rows)
+        kept, ranks = pa.concat_batches([kept, take_rows(new, low)]), np.concatenate([ranks, drawn[low]])
+        if len(ranks) > size:  # the rows with the smallest random ranks are a uniform sample
+            chosen = np.argpartition(ranks, size)[:size]
+            kept, ranks = take_rows(kept, chosen), ranks[chosen]
+    columns = [
+        pa.array([side], pa.int8()),
+        pa.array([rows], pa.int64()),
+        pa.array([to_bytes(kept).to_pybytes()]),
+        pa.array([None if reached is None else reached.boxes.tobytes()], pa.binary()),
+        pa.array([None if reached is None else list(reached.longest)], pa.list_(pa.float64())),
+    ]
+    return pa.RecordBatch.from_arrays(columns, ["side", "rows", "sample", "boxes", "longest"])
+
+
+def _one_sample(found: list[Row], condition: Condition, schema: pa.Schema, size: int) -> Sample:
     """What all tasks of a side have found: of the rows of each as many as its share."""
     rng = np.random.default_rng(0)
     rows = sum(row.rows for row in found)
-    keys, parts = len(condition.strategy.ordered_keys), [empty_batch(_sampled_schema(condition, side))]
+    keys, parts = len(condition.strategy.ordered_keys), [empty_batch(schema)]
     reached = []
     for row in found:
         if row.boxes is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -77,6 +77,11 @@ def encoding(type_: DataType) -> Encoding | None:
     if isinstance(type_, YearMonthIntervalType | CalendarIntervalType):
         return "CAST({} AS STRING)", f"CAST({{}} AS {type_.simpleString()})"
     return None
+
+
+def encodings(fields: Iterable[StructField]) -> list[Encoding | None]:
+    """How the columns of a DataFrame travel."""
+    return [encoding(field.dataType) for field in fields]
 
 
 def is_window(field: StructField) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -36,7 +36,7 @@ from dovetail.spark.exchange.publishing import STAGE, commit, exists, is_committ
 from dovetail.spark.frames.schemas import arrow_schema, parts_of
 from dovetail.spark.session.shared_directory import ADVICE as SHARED
 from dovetail.spark.session.shared_directory import shared_directory
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 from dovetail.spark.versions import types_named
 from dovetail.spark.worker_python import prepare_workers
 from dovetail.storage.open_store import open_store
@@ -70,6 +70,7 @@ class PartedJoin(Protocol):
 
 
 _joins: WeakKeyDictionary[DataFrame, PartedJoin] = WeakKeyDictionary()
+_plans: WeakKeyDictionary[DataFrame, Callable[[], DataFrame]] = WeakKeyDictionary()
 
 
 class Written(NamedTuple):
@@ -85,6 +86,17 @@ def remember_join(frame: DataFrame, join: PartedJoin) -> DataFrame:
     return frame
 
 
+def join_behind(frame: DataFrame) -> PartedJoin | None:
+    """The join whose tasks write this DataFrame."""
+    return _joins.get(frame)
+
+
+def remember_plan(frame: DataFrame, plan: Callable[[], DataFrame]) -> DataFrame:
+    """The frame, which Spark has not planned; if it is written as it is, the planned one is."""
+    _plans[frame] = plan
+    return frame
+
+
 def write_dataframe(frame: DataFrame, path: str | os.PathLike[str], mode: str) -> Written:
     """Write a DataFrame at rest into a directory of Parquet files."""
     if mode not in MODES:
@@ -92,6 +104,8 @@ def write_dataframe(frame: DataFrame, path: str | os.PathLike[str], mode: str) -
     if frame.isStreaming:
         raise InputError("a stream is written by its query: use frame.writeStream.")
     _check_types(frame.schema)
+    if frame in _plans:
+        frame = _plans[frame]()
     prepare_workers(frame.sparkSession)
     target = open_store(path)
     make = partial(stage_for, target, mode, f"{STAGE}{uuid.uuid4().hex}")
@@ -120,7 +134,7 @@ def _check_types(schema: StructType) -> None:
 
 def _manifest(frame: DataFrame, stage: Store) -> DataFrame:
     """One job that writes everything, and says what."""
-    join = _joins.get(frame)
+    join = join_behind(frame)
     if join is None:
         return frame.mapInArrow(_writer(stage, frame.schema), MANIFEST)
     manifest = in_tasks(frame.sparkSession, join.parts, _part_writer(stage, join.hits(), frame.schema), MANIFEST)
@@ -143,7 +157,7 @@ def _writer(stage: Store, schema: StructType, first: int = 0) -> Rewrite:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         yield from _write_part(stage, first + (0 if context is None else context.partitionId()), batches, schema)
-        settle()
+        freeze_modules()
 
     return write
 
