@@ -2,28 +2,37 @@ package dovetail.catalyst;
 
 import java.util.function.Function;
 import org.apache.spark.rdd.RDD;
-import org.apache.spark.sql.catalyst.expressions.AttributeReference;
-import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.SparkException;
+import org.apache.spark.sql.catalyst.expressions.Abs;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.BinaryArithmetic;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Cast$;
+import org.apache.spark.sql.catalyst.expressions.DivModLike;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.Pmod;
 import org.apache.spark.sql.catalyst.expressions.ScalaUDF;
+import org.apache.spark.sql.catalyst.expressions.UnaryMinus;
 import org.apache.spark.sql.catalyst.expressions.Unevaluable;
-import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin$;
-import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
-import org.apache.spark.sql.catalyst.plans.logical.LocalRelation$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.Statistics;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
-import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
-import org.apache.spark.sql.execution.EmptyRelationExec;
-import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.adaptive.LogicalQueryStage;
+import org.apache.spark.sql.internal.SQLConf$;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.IntegralType;
+import org.apache.spark.sql.types.NumericType;
+import org.apache.spark.sql.types.StringType;
+import org.slf4j.LoggerFactory;
 import scala.Function1;
 import scala.Option;
-import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction1;
@@ -31,27 +40,59 @@ import scala.runtime.AbstractPartialFunction;
 
 /** Plans joins that Spark would run as nested loops. Compiled by the Janino of the running Spark. */
 public class JoinStrategy extends SparkStrategy {
-  private static final TreeNodeTag LEFT_TO_SPARK = new TreeNodeTag("dovetail.left_to_spark");
   private Function planner;
+  private double manyPairs;
 
-  /** The planner takes a join and returns what runs it: a function from the join to an RDD of its rows; or null. */
-  public void setPlanner(Function planner) {
+  /** The planner takes a session and a join, and returns what runs it: a function of them to an RDD of rows; or null. */
+  public void setPlanner(Function planner, double manyPairs) {
     this.planner = planner;
+    this.manyPairs = manyPairs;
+    try {
+      RangeHint.understand();
+    } catch (RuntimeException error) { // another way to log
+      LoggerFactory.getLogger("dovetail").debug("a RANGE_JOIN hint is a warning", error);
+    } catch (LinkageError error) {
+      LoggerFactory.getLogger("dovetail").debug("a RANGE_JOIN hint is a warning", error);
+    }
   }
 
+  /** Whatever goes wrong here, Spark goes on without; unless warnings are errors. */
   public Seq apply(LogicalPlan plan) {
     Seq none = (Seq) (Object) Nil$.MODULE$;
-    if (!(plan instanceof Join) || refuse((Join) plan) != null) {
-      return none;
+    Object run = null;
+    try {
+      if (!(plan instanceof Join) || !enabled() || refuse((Join) plan) != null || isSmall((Join) plan)) {
+        return none;
+      }
+      SparkSession session = (SparkSession) SparkSession.active();
+      run = planner.apply(new Object[] {session, plan});
+      if (run instanceof Function) {
+        return (Seq) none.prepended(new DovetailJoin(session, whole((Join) plan), (Function) run));
+      }
+    } catch (RuntimeException error) {
+      LoggerFactory.getLogger("dovetail").warn("Spark runs a join that Dovetail could not look at", error);
+    } catch (LinkageError error) {
+      LoggerFactory.getLogger("dovetail").warn("Spark runs a join: this version is not known to Dovetail", error);
     }
-    Object run = planner.apply(plan);
-    return run == null ? none : (Seq) none.prepended(new DovetailJoin((Join) plan, (Function) run));
+    if (run != null) {
+      throw new RuntimeException(new SparkException(String.valueOf(run)));
+    }
+    return none;
+  }
+
+  private static boolean enabled() {
+    return !SQLConf$.MODULE$.get().getConfString("spark.dovetail.enabled", "true").trim().equalsIgnoreCase("false");
+  }
+
+  private boolean isSmall(Join join) {
+    String least = SQLConf$.MODULE$.get().getConfString("spark.dovetail.leastPairs", null);
+    return pairs(join) < (least == null ? manyPairs : Double.parseDouble(least));
   }
 
   /** Why a join is left to Spark, even a large one; null if it need not be. */
   public static String refuse(Join join) {
-    if (join.getTagValue(LEFT_TO_SPARK).isDefined()) {
-      return "an attempt has failed";
+    if (leftToSpark(join.hint().leftHint())) {
+      return "Dovetail has left it to Spark";
     }
     if (join.isStreaming()) {
       return "it is a join of streams";
@@ -65,8 +106,8 @@ public class JoinStrategy extends SparkStrategy {
     if (hinted(join.hint().leftHint()) || hinted(join.hint().rightHint())) {
       return "a hint says how to run it";
     }
-    if (ExtractEquiJoinKeys$.MODULE$.unapply(join).isDefined()) {
-      return "it has equal keys";
+    if (Double.isInfinite(KeyValues.of(join))) {
+      return "it has equal keys, and nothing says that a range is left to compare for few of them";
     }
     if (ExtractSingleColumnNullAwareAntiJoin$.MODULE$.unapply(join).isDefined()) {
       return "it is a NOT IN, which Spark joins by hash";
@@ -77,6 +118,9 @@ public class JoinStrategy extends SparkStrategy {
     }
     if (condition.find(new Foreign()).isDefined()) {
       return "its condition calls a function of its own, or has a subquery";
+    }
+    if (condition.find(new Risky(SQLConf$.MODULE$.get().ansiEnabled())).isDefined()) {
+      return "what its condition computes may fail, or wrap around, and only Spark knows when";
     }
     return null;
   }
@@ -91,6 +135,27 @@ public class JoinStrategy extends SparkStrategy {
     if (type.equals("LeftSemi")) return "left_semi";
     if (type.equals("LeftAnti")) return "left_anti";
     return null;
+  }
+
+  /** About how many pairs of rows Spark would compare. */
+  public static double pairs(Join join) {
+    return InputRows.of(join.left()) * InputRows.of(join.right()) / KeyValues.of(join);
+  }
+
+  /** The joins of a query, and of its subqueries. */
+  public static Seq joins(LogicalPlan plan) {
+    return plan.collectWithSubqueries(new AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof Join;
+      }
+      public Object applyOrElse(Object node, Function1 otherwise) {
+        return node instanceof Join ? node : otherwise.apply(node);
+      }
+    });
+  }
+
+  public static double rows(LogicalPlan plan) {
+    return InputRows.of(plan);
   }
 
   /** The condition in SQL, over columns l.c0, l.c1, … and r.c0, r.c1, … */
@@ -116,24 +181,25 @@ public class JoinStrategy extends SparkStrategy {
     return ((Expression) renamed).sql();
   }
 
-  /** About how many rows a plan gives, by Spark's statistics. */
-  public static double rows(LogicalPlan plan) {
-    Statistics known = plan.stats();
-    if (known.rowCount().isDefined()) {
-      return ((scala.math.BigInt) known.rowCount().get()).doubleValue();
-    }
-    double width = 8;
-    for (int i = 0; i < plan.output().size(); i++) {
-      width += ((Attribute) plan.output().apply(i)).dataType().defaultSize();
-    }
-    return known.sizeInBytes().doubleValue() / width;
+  /** The join as it was before Spark began to run its inputs: what an adaptive plan has in hand is for Spark alone. */
+  public static Join whole(Join join) {
+    return (Join) (Object) join.transformDown(new AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof LogicalQueryStage;
+      }
+      public Object applyOrElse(Object node, Function1 otherwise) {
+        return node instanceof LogicalQueryStage ? planned((LogicalQueryStage) node) : otherwise.apply(node);
+      }
+    });
   }
 
-  /** Let Spark run this join, and every copy of it. */
-  public static Join leaveToSpark(Join join) {
-    Join copy = (Join) join.clone();
-    copy.setTagValue(LEFT_TO_SPARK, Boolean.TRUE);
-    return copy;
+  private static LogicalPlan planned(LogicalQueryStage stage) {
+    LogicalPlan plan = stage.logicalPlan();
+    return plan instanceof LogicalQueryStage ? planned((LogicalQueryStage) plan) : plan;
+  }
+
+  private static boolean leftToSpark(Option hint) {
+    return hinted(hint) && ((HintInfo) hint.get()).strategy().get() instanceof LeftToSpark;
   }
 
   private static int find(Seq columns, AttributeReference column) {
@@ -151,7 +217,7 @@ public class JoinStrategy extends SparkStrategy {
 }
 
 /** Expressions that cannot be written as SQL and read again. */
-class Foreign extends AbstractFunction1 {
+public class Foreign extends AbstractFunction1 {
   public Object apply(Object node) {
     boolean column = node instanceof AttributeReference;
     boolean foreign = node instanceof PlanExpression || node instanceof ScalaUDF || node instanceof Unevaluable;
@@ -159,74 +225,37 @@ class Foreign extends AbstractFunction1 {
   }
 }
 
-/** A join that Dovetail runs. Nothing is read before it is executed. */
-class DovetailJoin extends SparkPlan {
-  private final Join join;
-  private final Function run;
-  private final SparkPlan elsewhere; // made here, where there is a session
+/**
+ * What Dovetail computes in a way of its own where it goes wrong: division by zero is null, a cast or an overflow is an
+ * error. Spark in ANSI mode agrees with the latter as long as it computes the same; otherwise with the former.
+ */
+class Risky extends AbstractFunction1 {
+  private final boolean ansi;
 
-  public DovetailJoin(Join join, Function run) {
-    this.join = join;
-    this.run = run;
-    elsewhere = new EmptyRelationExec(LocalRelation$.MODULE$.apply(join.output()));
+  Risky(boolean ansi) {
+    this.ansi = ansi;
   }
 
-  public RDD doExecute() {
-    return (RDD) run.apply(join);
+  public Object apply(Object node) {
+    if (node instanceof Cast) {
+      DataType from = ((Expression) ((Cast) node).child()).dataType(), to = ((Cast) node).dataType();
+      boolean text = from instanceof StringType && !(to instanceof StringType);
+      boolean narrow = from instanceof NumericType && to instanceof NumericType && !Cast$.MODULE$.canUpCast(from, to);
+      return Boolean.valueOf(text || narrow);
+    }
+    if (node instanceof DivModLike || node instanceof Pmod) {
+      Object divisor = ((Expression) node).children().apply(1);
+      boolean constant = divisor instanceof Literal && ((Literal) divisor).value() != null && !isZero((Literal) divisor);
+      return Boolean.valueOf(ansi && !constant);
+    }
+    if (node instanceof BinaryArithmetic || node instanceof UnaryMinus || node instanceof Abs) {
+      DataType type = ((Expression) node).dataType();
+      return Boolean.valueOf(!ansi && (type instanceof IntegralType || type instanceof DecimalType));
+    }
+    return Boolean.FALSE;
   }
 
-  public Seq output() {
-    return join.output();
-  }
-
-  public Seq children() {
-    return (Seq) (Object) Nil$.MODULE$;
-  }
-
-  /** What explain shows below this. */
-  public Seq innerChildren() {
-    return (Seq) Nil$.MODULE$.prepended(join);
-  }
-
-  public String nodeName() {
-    return "DovetailJoin";
-  }
-
-  public String simpleString(int most) {
-    return "DovetailJoin " + join.joinType() + ", " + ((Expression) join.condition().get()).toString();
-  }
-
-  /** Two of them give the same rows only if they are the same. */
-  public QueryPlan doCanonicalize() {
-    return this;
-  }
-
-  /** Executors do not have this class, and generated code takes the plan along: they get an empty relation instead. */
-  public Object writeReplace() {
-    return elsewhere;
-  }
-
-  public SparkPlan makeCopy(Object[] fields) {
-    return new DovetailJoin(join, run);
-  }
-
-  public TreeNode withNewChildrenInternal(IndexedSeq children) {
-    return this;
-  }
-
-  public TreeNode clone() {
-    return this;
-  }
-
-  public int productArity() {
-    return 0;
-  }
-
-  public Object productElement(int place) {
-    throw new IndexOutOfBoundsException(String.valueOf(place));
-  }
-
-  public boolean canEqual(Object other) {
-    return other == this;
+  private static boolean isZero(Literal number) {
+    return Double.parseDouble(number.value().toString()) == 0;
   }
 }

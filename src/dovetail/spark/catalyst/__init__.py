@@ -1,1 +1,1 @@
-"""Joins of plain Spark code, found in Spark's own planning and run by Dovetail."""
+"""Joins in Spark's own planning that Dovetail runs: of plain Spark code, and those that `dovetail.join` has made."""

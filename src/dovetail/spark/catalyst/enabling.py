@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from dovetail.errors import InputError
-from dovetail.spark.catalyst.replacing import Planner
+from dovetail.spark.catalyst.replacing import MANY_PAIRS, Planner
 from dovetail.spark.catalyst.strategy import NAME, make_strategy
 
 
@@ -48,7 +48,7 @@ def enable(spark: SparkSession) -> Enabled:
         raise InputError("a Spark Connect session plans its queries on the server. Use dovetail.join.")
     if not is_enabled(spark):
         planner = Planner(spark)
-        planner.strategy = make_strategy(spark, planner)
+        planner.strategy = make_strategy(spark, planner, MANY_PAIRS)
         _set_strategies(spark, [planner.strategy, *_strategies(spark)])
     return Enabled(spark)
 

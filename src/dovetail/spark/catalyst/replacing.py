@@ -13,87 +13,99 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from dovetail.errors import DovetailError
+from dovetail.planning.planner import SPARK
 from dovetail.request import Request
 from dovetail.spark.catalyst.strategy import JavaFunction
-from dovetail.spark.frames.binding import bind_frames
-from dovetail.spark.joins import join_dataframes
+from dovetail.spark.joins import join_dataframes, plan_unseen
 
+ENABLED = "spark.dovetail.enabled"
 LEAST_PAIRS = "spark.dovetail.leastPairs"
-MANY_PAIRS = 1e9  # Spark compares them in about five seconds of one core, as long as a join of ours takes to begin
+MANY_PAIRS = 3e8  # where a nested loop begins to take more CPU: benchmarks/plain_sql.py
+CANCELLED = "CANCELLED"  # in the class of Spark's errors
 
 
 class Planner(JavaFunction):
-    """Takes joins of one session. Java calls it for each that could be taken."""
+    """Takes joins of the sessions of one context. Java calls it for each with many pairs, and says in which session.
+
+    It answers nothing for a join that is Spark's, and a text if the query has to end.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self.strategy: Any = None  # the other half, in Java
 
-    def apply(self, join: Any) -> Any:
+    def apply(self, given: Any) -> Any:
         try:
-            reason = self.refuse(join)
-            return None if reason is not None else Run(self)
-        except Exception as error:
-            _warn(error)
-            return None
+            return None if self.refuse(given[0], given[1]) is not None else Run(self)
+        except BaseException as error:
+            return _answer(error)
 
-    def refuse(self, join: Any) -> str | None:
+    def refuse(self, session: Any, join: Any) -> str | None:
         """Why Spark runs a join, which could be taken by what it is; None if it is taken."""
-        pairs = self.strategy.rows(join.left()) * self.strategy.rows(join.right())
-        least = float(self._spark.conf.get(LEAST_PAIRS, None) or MANY_PAIRS)
-        if pairs < least:
-            return f"it has about {pairs:.1g} pairs of rows, fewer than {LEAST_PAIRS}={least:.1g}"
         try:
-            bind_frames(self.condition(join), *self.inputs(join), trusted=True)
+            _, plan = plan_unseen(self._request(session, join))
         except DovetailError as error:
             return str(error)
-        return None
+        # Spark's own join would come here again.
+        return plan.operator.why if plan.operator.name == SPARK else None
 
-    def inputs(self, join: Any) -> tuple[DataFrame, DataFrame]:
-        """Both sides, with columns that are called by their position."""
-        return self._frame(join.left()), self._frame(join.right())
-
-    def condition(self, join: Any) -> str:
-        return str(self.strategy.text(join))
-
-    def rows(self, join: Any) -> Any:
+    def rows(self, session: Any, join: Any) -> Any:
         """The result, as an RDD of Spark's own rows."""
-        left, right = self.inputs(join)
-        arguments = {"left": left, "right": right, "on": self.condition(join), "how": self.strategy.how(join)}
-        request = Request.read("join", {**arguments, "trusted": True}, lambda: ())
-        joined = join_dataframes(request)
-        wanted = [join.output().apply(i).dataType().json() for i in range(join.output().size())]
-        found = [field.dataType.json() for field in joined.schema.fields]
-        if found != wanted:
-            raise DovetailError(f"the columns are {found}, and should be {wanted}")
+        joined = join_dataframes(self._request(session, join))
+        spark: Any = joined.sparkSession
+        same = spark._jvm.org.apache.spark.sql.types.DataType.equalsIgnoreNullability
+        wanted, found = join.schema(), joined._jdf.schema()
+        types = [(wanted.apply(place).dataType(), found.apply(place).dataType()) for place in range(wanted.size())]
+        if wanted.size() != found.size() or not all(same(*pair) for pair in types):
+            raise DovetailError(f"the columns are {found.simpleString()}, and should be {wanted.simpleString()}")
         return joined._jdf.queryExecution().toRdd()
 
-    def rows_by_spark(self, join: Any) -> Any:
-        return self._dataset(self.strategy.leaveToSpark(join)).queryExecution().toRdd()
+    def _request(self, session: Any, join: Any) -> Request:
+        """The join as a call of `dovetail.join`, whose columns are called by their position."""
+        spark = self._python_session(session)
+        arguments = {
+            "left": self._frame(spark, join.left()),
+            "right": self._frame(spark, join.right()),
+            "on": str(self.strategy.text(join)),
+            "how": self.strategy.how(join),
+            "trusted": True,
+        }
+        return Request.read("join", arguments, lambda: ())
 
-    def _frame(self, plan: Any) -> DataFrame:
-        rows = DataFrame(self._dataset(plan), self._spark)
+    def _python_session(self, session: Any) -> SparkSession:
+        own: Any = self._spark
+        if own._jsparkSession.equals(session):
+            return self._spark
+        made: Any = SparkSession.__new__(SparkSession)  # its __init__ would make it the session of RDD.toDF
+        made._sc, made._jsc, made._jvm, made._jsparkSession = own._sc, own._jsc, own._jvm, session
+        return made  # type: ignore[no-any-return]
+
+    def _frame(self, spark: SparkSession, plan: Any) -> DataFrame:
+        jvm: Any = spark._jvm
+        rows = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
         return rows.toDF(*(f"c{place}" for place in range(plan.output().size())))
-
-    def _dataset(self, plan: Any) -> Any:
-        jvm: Any = self._spark._jvm
-        return jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, plan)
 
 
 class Run(JavaFunction):
-    """A join that is in a plan."""
+    """A join that is in a plan: its rows; nothing, if Spark has to run it; a text, if the query has to end."""
 
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
 
-    def apply(self, join: Any) -> Any:
+    def apply(self, given: Any) -> Any:
         try:
-            return self._planner.rows(join)
-        except Exception as error:
-            _warn(error)
-        return self._planner.rows_by_spark(join)
+            return self._planner.rows(given[0], given[1])
+        except BaseException as error:
+            return _answer(error)
 
 
-def _warn(error: Exception) -> None:
+def _answer(error: BaseException) -> str | None:
+    """Nothing, after a warning, or why the query has to end: py4j would lose what is raised here."""
+    if not isinstance(error, Exception) or CANCELLED in str(error):
+        return f"{type(error).__name__}: {error}"
     reason = str(error) if isinstance(error, DovetailError) else f"{type(error).__name__}: {error}"
-    warnings.warn(f"Spark runs a join that Dovetail was to run: {reason}", RuntimeWarning, stacklevel=2)
+    try:
+        warnings.warn(f"Spark runs a join that Dovetail was to run: {reason}", RuntimeWarning, stacklevel=2)
+    except RuntimeWarning as asked:  # warnings are errors
+        return str(asked)
+    return None

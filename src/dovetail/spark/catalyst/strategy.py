@@ -1,7 +1,7 @@
 """The strategy in Java that hands joins to Python, compiled in the JVM of a running session.
 
 Spark has the compiler (Janino) that it compiles its own queries with, so that there is no jar to install and no
-session to start again, and the class is compiled against the Spark that runs it.
+session to start again, and the classes are compiled against the Spark that runs them.
 """
 
 from __future__ import annotations
@@ -10,36 +10,67 @@ from importlib.resources import files
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from py4j.protocol import Py4JJavaError
 from pyspark import java_gateway
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-SOURCE = files(__package__) / "JoinStrategy.java"
-NAME = "dovetail.catalyst.JoinStrategy"
+from dovetail.errors import DovetailError
 
-_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by the gateway of a JVM
+PACKAGE = "dovetail.catalyst"
+CLASSES = (  # each may use those before it
+    "LeftToSpark",
+    "RangeHint",
+    "ParquetFooters",
+    "InputRows",
+    "KeyValues",
+    "PlanLeaf",
+    "DovetailJoin",
+    "JoinStrategy",
+    "Marked",
+    "MarkedJoins",
+)
+STRATEGY = "JoinStrategy"
+NAME = f"{PACKAGE}.{STRATEGY}"
+
+_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the loader, by the gateway of a JVM
 
 
-def strategy_class(spark: SparkSession) -> Any:
-    """The class, as Java's reflection has it."""
+def java_class(spark: SparkSession, name: str) -> Any:
+    """One of the classes, as Java's reflection has it."""
     gateway: Any = spark.sparkContext._gateway
     if gateway not in _compiled:
         jvm = gateway.jvm
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.cook(SOURCE.read_text())
-        _compiled[gateway] = compiler.getClassLoader().loadClass(NAME)
-    return _compiled[gateway]
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        for source in CLASSES:
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(loader)
+            try:
+                compiler.cook(f"{source}.java", (files(__package__) / f"{source}.java").read_text())
+            except (Py4JJavaError, PySparkException) as error:
+                reason = str(error).split(": ", 1)[-1].splitlines()[0]
+                raise DovetailError(
+                    f"dovetail.enable does not know the planner of Spark {spark.version} ({reason}). Use dovetail.join."
+                ) from error
+            loader = compiler.getClassLoader()
+        _compiled[gateway] = loader
+    return _compiled[gateway].loadClass(f"{PACKAGE}.{name}")
 
 
-def make_strategy(spark: SparkSession, planner: Any) -> Any:
-    """A strategy that asks a planner, which Python implements."""
+def make_strategy(spark: SparkSession, planner: Any, many_pairs: float) -> Any:
+    """A strategy that asks a planner, which Python implements, about joins that have many pairs of rows."""
+    strategy = make_object(spark, STRATEGY)
+    strategy.setPlanner(planner, many_pairs)
+    return strategy
+
+
+def make_object(spark: SparkSession, name: str) -> Any:
+    """An object of one of the classes, which may call functions of Python."""
     gateway: Any = spark.sparkContext._gateway
     java_gateway.ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     no_kinds = gateway.new_array(gateway.jvm.java.lang.Class, 0)
     nothing = gateway.new_array(gateway.jvm.java.lang.Object, 0)
-    strategy = strategy_class(spark).getDeclaredConstructor(no_kinds).newInstance(nothing)
-    strategy.setPlanner(planner)
-    return strategy
+    return java_class(spark, name).getDeclaredConstructor(no_kinds).newInstance(nothing)
 
 
 class JavaFunction:

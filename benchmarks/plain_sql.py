@@ -1,0 +1,233 @@
+"""Plain Spark SQL with `dovetail.enable` and without: CPU of range joins, where it pays, and what planning costs.
+
+    python -m benchmarks.plain_sql threshold 5000 20000 60000   # nested loop against Dovetail, rows of either side
+    python -m benchmarks.plain_sql queries 100000               # six queries as people write them
+    python -m benchmarks.plain_sql tpch 0.05                    # 22 queries: rows, plans, time to plan
+
+CPU is that of this process and all below it. Every figure is of a query that has run once before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+import dovetail
+from benchmarks.tpch_queries import QUERIES as TPCH
+from dovetail.core.directories import private_directory
+from dovetail.spark.session import local_session
+
+EVER = "0"
+NEVER = "1e300"
+LEAST = "spark.dovetail.leastPairs"
+
+SIX = {
+    "BETWEEN": "SELECT p.id, b.band FROM points p JOIN bands b ON p.x BETWEEN b.lo AND b.hi",
+    "overlap": "SELECT a.band, b.band AS other FROM bands a JOIN bands2 b ON a.lo < b.hi AND b.lo < a.hi",
+    "point in time": "SELECT p.id, v.rate FROM points p JOIN rates v ON p.at >= v.since AND p.at < v.until",
+    "NOT EXISTS": "SELECT p.id FROM points p WHERE NOT EXISTS (SELECT 1 FROM bands WHERE p.x BETWEEN lo AND hi)",
+    "left": "SELECT p.id, b.band FROM points p LEFT JOIN bands b ON p.x > b.lo AND p.x < b.hi",
+    "self-join": "SELECT a.id, b.id FROM points a JOIN points b ON b.x > a.x AND b.x < a.x + 20 AND a.at > b.at",
+}
+
+
+def session() -> SparkSession:
+    return local_session("plain sql")
+
+
+# CPU of processes.
+
+
+def cpu_seconds() -> float:
+    """Of this process and all that it has started, as far as they live."""
+    parents: dict[int, int] = {}
+    spent: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+            spent[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    own, size = {os.getpid()}, 0
+    while size < len(own):
+        size = len(own)
+        own |= {child for child, parent in parents.items() if parent in own}
+    return sum(spent.get(process, 0) for process in own)
+
+
+def cpu_of(run: Callable[[], object]) -> float:
+    before = cpu_seconds()
+    run()
+    return cpu_seconds() - before
+
+
+def drain(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+@contextmanager
+def least_pairs(spark: SparkSession, pairs: str) -> Iterator[None]:
+    """Whether joins are taken: EVER or NEVER."""
+    spark.conf.set(LEAST, pairs)
+    try:
+        yield
+    finally:
+        spark.conf.unset(LEAST)
+
+
+def make_tables(spark: SparkSession, rows: int, place: Path) -> None:
+    """Points, bands and rates, with columns that no query reads."""
+    rng = np.random.default_rng(0)
+    span = 10 * rows  # a point in ten; a point is in about two bands
+    lo = rng.integers(0, span, rows)
+    start = np.datetime64("2024-01-01", "us")
+    since = np.sort(rng.integers(0, 30 * rows, rows))
+    wide = {f"unused_{i}": rng.random(rows) for i in range(8)}
+    tables: dict[str, dict[str, Any]] = {
+        "points": {
+            "id": np.arange(rows),
+            "x": rng.integers(0, span, rows),
+            "at": start + rng.integers(0, 30 * rows, rows) * np.timedelta64(1, "s"),
+        },
+        "bands": {"band": np.arange(rows), "lo": lo, "hi": lo + 20},
+        "bands2": {"band": np.arange(rows), "lo": lo + 7, "hi": lo + 19},
+        "rates": {
+            "rate": rng.random(rows),
+            "since": start + since * np.timedelta64(1, "s"),
+            "until": start + np.append(since[1:], 30 * rows) * np.timedelta64(1, "s"),
+        },
+    }
+    for name, columns in tables.items():
+        path = place / f"{name}.parquet"
+        pq.write_table(pa.table({**columns, **wide}), path)
+        spark.read.parquet(str(path)).createOrReplaceTempView(name)
+
+
+# Where it begins to pay.
+
+
+def threshold(sizes: list[int]) -> None:
+    spark = session()
+    print("rows of either side | pairs | CPU s, Spark | CPU s, Dovetail | Spark / Dovetail")
+    with tempfile.TemporaryDirectory() as place, dovetail.enable(spark):
+        for rows in sizes:
+            make_tables(spark, rows, Path(place))
+            found = {}
+            for pairs in (NEVER, EVER):
+                with least_pairs(spark, pairs):
+                    drain(spark.sql(SIX["BETWEEN"]))
+                    again = 3 if rows <= 30_000 else 1
+                    found[pairs] = min(cpu_of(lambda: drain(spark.sql(SIX["BETWEEN"]))) for _ in range(again))
+            ratio = found[NEVER] / found[EVER]
+            print(f"{rows:,} | {rows**2:.1e} | {found[NEVER]:.1f} | {found[EVER]:.1f} | {ratio:.2f}", flush=True)
+
+
+# Six queries.
+
+
+def queries(rows: int) -> None:
+    spark = session()
+    print("query | rows | CPU s, Spark | CPU s, Dovetail | Spark / Dovetail | bytes read, Spark | bytes read, Dovetail")
+    with tempfile.TemporaryDirectory() as place, dovetail.enable(spark):
+        make_tables(spark, rows, Path(place))
+        for name, query in SIX.items():
+            spent, counted, read = {}, {}, {}
+            for pairs in (EVER, NEVER):
+                with least_pairs(spark, pairs):
+                    counted[pairs] = spark.sql(query).count()  # warms up
+                    before = bytes_read(spark)
+                    spent[pairs] = cpu_of(lambda query=query: drain(spark.sql(query)))  # type: ignore[misc]
+                    read[pairs] = bytes_read(spark) - before
+            assert counted[EVER] == counted[NEVER], name
+            cpu = f"{spent[NEVER]:.1f} | {spent[EVER]:.1f} | {spent[NEVER] / spent[EVER]:.1f}"
+            print(f"{name} | {counted[EVER]:,} | {cpu} | {read[NEVER]:,} | {read[EVER]:,}", flush=True)
+
+
+def bytes_read(spark: SparkSession) -> int:
+    """By all tasks so far."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    nothing = spark.sparkContext._gateway.new_array(spark._jvm.double, 0)  # type: ignore[union-attr]
+    stages = store.stageList(None, False, False, nothing, None)
+    return sum(int(stages.apply(place).inputBytes()) for place in range(stages.size()))
+
+
+# TPC-H.
+
+
+def tpch(scale: float) -> None:
+    spark = session()
+    place = private_directory(Path(tempfile.gettempdir()) / f"dovetail-tpch-all-{scale:g}-{os.geteuid()}")
+    if not (place / "lineitem.parquet").exists():
+        generator = Path(sys.executable).parent / "tpchgen-cli"
+        command = [str(generator), "parquet", "--scale-factor", f"{scale:g}", "--output-dir", str(place)]
+        subprocess.run(command, check=True, capture_output=True)
+    for file in place.glob("*.parquet"):
+        spark.read.parquet(str(file)).createOrReplaceTempView(file.stem)
+    differing, changed, times = [], [], []
+    for name, query in TPCH.items():
+        found, plans, planning = {}, {}, {}
+        for on in (False, True):
+            (dovetail.enable if on else dovetail.disable)(spark)
+            plan_milliseconds(spark, query)
+            planning[on] = statistics.median(plan_milliseconds(spark, query) for _ in range(5))
+            frame = spark.sql(query)
+            plans[on] = without_ids(frame._jdf.queryExecution().sparkPlan().toString())
+            found[on] = sorted(
+                repr([f"{v:.6g}" if isinstance(v, float) else v for v in row]) for row in frame.collect()
+            )
+        if found[False] != found[True]:
+            differing.append(name)
+        if plans[False] != plans[True]:
+            changed.append(name)
+        times.append(planning[True] - planning[False])
+        print(
+            f"{name}: {len(found[True])} rows, planned in {planning[False]:.0f} and {planning[True]:.0f} ms", flush=True
+        )
+    print(f"{len(TPCH)} queries; other rows: {differing or 'none'}; other plans: {changed or 'none'}")
+    print(f"planning takes {statistics.median(times):.1f} ms more (median), at most {max(times):.1f}")
+
+
+def plan_milliseconds(spark: SparkSession, query: str) -> float:
+    execution = spark.sql(query)._jdf.queryExecution()
+    execution.optimizedPlan()
+    start = time.perf_counter()
+    execution.sparkPlan()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def without_ids(plan: str) -> str:
+    return re.sub(r"#\d+L?|plan_id=\d+|\[id=#\d+\]", "", plan)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.plain_sql", description=__doc__)
+    parser.add_argument("what", choices=["threshold", "queries", "tpch"])
+    parser.add_argument("sizes", nargs="+", type=float)
+    given = parser.parse_args()
+    if given.what == "threshold":
+        threshold([int(size) for size in given.sizes])
+    elif given.what == "queries":
+        queries(int(given.sizes[0]))
+    else:
+        tpch(given.sizes[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""A query whose joins without an equality are made elsewhere, and the rest by the engine that it was written for.
+
+    SELECT a.x, count(*) FROM a JOIN b ON a.t BETWEEN b.lo AND b.hi WHERE b.k = 3 GROUP BY a.x
+
+        left    SELECT x, t FROM a                       the engine
+        right   SELECT lo, hi FROM b WHERE k = 3         the engine
+        joined  left with right on l.t >= r.lo …         join
+        result  SELECT x, count(*) FROM joined GROUP BY x    the engine
+
+Joins with an equality, and everything that is not found here, stay in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sqlglot import exp
+
+from dovetail.condition.dialect import spark_text
+from dovetail.condition.expression import quoted_if_needed
+from dovetail.core.rows import Side
+from dovetail.query.chain import HIDES_RIGHT, Chain, Step, read_chain
+from dovetail.query.relations import columns_in, with_columns
+from dovetail.query.select import Tail, read_tail
+from dovetail.query.text import (
+    Unsupported,
+    check_kinds,
+    compares_columns,
+    conjunction,
+    name_of,
+    write,
+)
+
+MOST_NODES = 20_000  # of a query whose common table expressions are written where they are used
+HINT = "RANGE_JOIN"
+"""Databricks' hint for joins of this kind. Its bin size is not needed."""
+
+
+class Engine(Protocol):
+    """Who runs the parts of a query that are plain SQL, and who joins."""
+
+    exact: bool  # whether names that differ in case differ
+
+    def columns(self, text: str, frames: dict[str, Any]) -> Sequence[str]:
+        """The names of the columns of a query. `{f0}` in the text is the frame called f0."""
+
+    def frame(self, text: str, frames: dict[str, Any]) -> Any:
+        """The result of a query, which need not be computed."""
+
+    def join(self, left: Any, right: Any, on: str, how: str) -> Any:
+        """All columns of both sides, whose names differ; of a semi or anti join those of the left one."""
+
+
+@dataclass
+class Rewritten:
+    """What became of a query."""
+
+    text: str  # of what is left
+    frames: dict[str, Any]  # the joins in it, by name
+    taken: list[str]  # the joins that were made, in words
+    left: list[str]  # why others were not
+
+
+def rewrite(query: exp.Query, engine: Engine, views: Mapping[str, Any] | None = None) -> Rewritten:
+    """Make the joins of a query. Without any, `taken` is empty and the text means the same as before."""
+    return _Rewriting(engine, views or {}).whole(query)
+
+
+class _Rewriting:
+    def __init__(self, engine: Engine, views: Mapping[str, Any]) -> None:
+        self.engine = engine
+        self.frames: dict[str, Any] = dict(views)
+        self.taken: list[str] = []
+        self.left: list[str] = []
+        self._made: dict[str, exp.Expr] = {}
+        self._columns: dict[str, Sequence[str]] = {}
+
+    def whole(self, query: exp.Query) -> Rewritten:
+        if not compares_columns(query):
+            return Rewritten("", {}, [], [])
+        try:
+            inlined = inline_expressions(without_range_hints(query.copy()))
+            check_kinds(inlined)
+            tree = self.query(inlined)
+        except Unsupported as reason:
+            return Rewritten("", {}, [], [str(reason)])
+        return Rewritten(frame_text(tree), self.frames, self.taken, self.left)
+
+    def query(self, tree: exp.Expr) -> exp.Expr:
+        if isinstance(tree, exp.Subquery):
+            tree.set("this", self.query(tree.this))
+        elif isinstance(tree, exp.SetOperation):
+            tree.set("this", self.query(tree.this))
+            tree.set("expression", self.query(tree.expression))
+        elif isinstance(tree, exp.Select):
+            for join in tree.args.get("joins") or ():
+                if isinstance(join.this, exp.Subquery):
+                    join.set("this", self.query(join.this))
+            from_ = tree.args.get("from_")
+            if from_ is not None and isinstance(from_.this, exp.Subquery):
+                from_.set("this", self.query(from_.this))
+            return self.select(tree)
+        return tree
+
+    def select(self, select: exp.Select) -> exp.Expr:
+        text = frame_text(select)
+        if text in self._made:
+            return self._made[text].copy()
+        try:
+            made = self._select(select)
+        except Unsupported as reason:
+            if compares_columns(select):
+                self.left.append(str(reason))
+            made = select
+        self._made[text] = made
+        return made.copy()
+
+    def _select(self, select: exp.Select) -> exp.Expr:
+        if not compares_columns(select):
+            return select
+        chain = read_chain(select, self.columns_of, self.engine.exact)
+        if not chain.has_join_without_equality():
+            return select
+        tail = read_tail(select, chain)
+        names = list(self._names(select)) if None in tail.names else tail.names
+        if len(names) != len(tail.projections):
+            raise Unsupported("the columns of the result are not those of the text")
+        building = _Building(self, chain, tail)
+        return building.result([name or "" for name in names])
+
+    def columns_of(self, source: exp.Expr) -> Sequence[str]:
+        return self._names(exp.Select(expressions=[exp.Star()], from_=exp.From(this=source.copy())))
+
+    def _names(self, query: exp.Expr) -> Sequence[str]:
+        text = frame_text(query)
+        if text not in self._columns:
+            self._columns[text] = self.engine.columns(text, self.frames)
+        return self._columns[text]
+
+    def add(self, frame: Any) -> exp.Table:
+        """A frame as a table in FROM."""
+        name = f"joined{len(self.frames)}"
+        self.frames[name] = frame
+        return frame_table(name, f"_dovetail_{name}")
+
+
+TOKEN = "dovetail__frame__"
+
+
+def frame_table(name: str, alias: str) -> exp.Table:
+    """A frame as a table in FROM."""
+    return exp.Table(this=exp.Identifier(this=f"{TOKEN}{name}"), alias=exp.TableAlias(this=name_of(alias)))
+
+
+def bind_views(query: exp.Query, views: Mapping[str, Any]) -> exp.Query:
+    """The query with these views as frames, where it does not give their names to something else."""
+    hidden = {cte.alias.casefold() for cte in query.find_all(exp.CTE)}
+    known = {name.casefold(): name for name in views if name.casefold() not in hidden}
+
+    def bind(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Table) and not node.args.get("db") and node.name.casefold() in known:
+            return frame_table(known[node.name.casefold()], node.alias_or_name)
+        return node
+
+    bound = query.copy().transform(bind)
+    assert isinstance(bound, exp.Query)
+    return bound
+
+
+def frame_text(tree: exp.Expr) -> str:
+    """SQL in which `{f0}` is a frame, and braces of the text are doubled."""
+    return re.sub(rf"\b{TOKEN}(\w+)", r"{\1}", write(tree).replace("{", "{{").replace("}", "}}"))
+
+
+@dataclass
+class _Place:
+    """FROM as far as it is built: the first item, joins that stay Spark's, and conditions on their rows."""
+
+    first: exp.Expr
+    where: list[exp.Expr]
+    numbers: frozenset[int]  # the relations whose columns it has
+    joins: list[exp.Join] = field(default_factory=list)
+
+
+class _Building:
+    """A SELECT whose joins are made one after the other."""
+
+    def __init__(self, rewriting: _Rewriting, chain: Chain, tail: Tail) -> None:
+        self.rewriting, self.chain, self.tail = rewriting, chain, tail
+        relations = [chain.first, *(step.relation for step in chain.steps)]
+        self.columns: dict[tuple[int, str], exp.Expr] = {
+            (relation.number, name): exp.Column(this=name_of(name), table=name_of(relation.alias))
+            for relation in relations
+            for name in relation.columns
+        }
+        self.relations = {relation.number: relation for relation in relations}
+        self.place = _Place(chain.first.tree, list(chain.first_filters), frozenset({chain.first.number}))
+
+    def result(self, names: list[str]) -> exp.Expr:
+        for number, step in enumerate(self.chain.steps):
+            if step.without_equality():
+                self._take(number, step)
+            else:
+                self._leave(step)
+        projections: list[exp.Expr] = [
+            exp.Alias(this=self._spelled(tree), alias=name_of(name))
+            for tree, name in zip(self.tail.projections, names, strict=True)
+        ]
+        made = self._selected(self.place, projections, [*self.place.where, *self.chain.rest])
+        for key, tree in self.tail.others.items():
+            made.set(key, self._spelled(tree))
+        for key, value in self.tail.kept.items():
+            made.set(key, value)
+        return made
+
+    def _spelled(self, tree: exp.Expr) -> exp.Expr:
+        return with_columns(tree, lambda number, name: self.columns[number, name].copy())
+
+    def _selected(self, place: _Place, projections: list[exp.Expr], where: list[exp.Expr]) -> exp.Select:
+        condition = conjunction(self._spelled(part) for part in where)
+        return exp.Select(
+            expressions=projections,
+            from_=exp.From(this=place.first.copy()),
+            joins=[join.copy() for join in place.joins],
+            **({"where": exp.Where(this=condition)} if condition is not None else {}),
+        )
+
+    def _leave(self, step: Step) -> None:
+        """A join that stays in the text."""
+        parts = [self._spelled(part) for part in step.on]
+        side, _, kind = step.how.partition("_")
+        condition = conjunction(parts)
+        if step.how == "inner":
+            words = {"kind": "INNER" if condition is not None else "CROSS"}
+        else:
+            words = {"side": side.upper(), "kind": kind.upper()}
+            condition = condition if condition is not None else exp.Boolean(this=True)
+        join = exp.Join(this=step.relation.tree.copy(), **{key: word for key, word in words.items() if word})
+        if condition is not None:
+            join.set("on", condition)
+        self.place.joins.append(join)
+        self.place.where += step.filters
+        self.place.numbers |= {step.relation.number}
+
+    def _take(self, number: int, step: Step) -> None:
+        """A join that is made here. Both sides have the columns that are needed from here on, and no others."""
+        later = self._needed_after(number)
+        on = step.rest()
+        needed = later | {column for part in on for column in columns_in(part)}
+        own = step.relation.number
+        here = self.place.numbers
+        left_columns = sorted(column for column in needed if column[0] in here)
+        right_columns = sorted(column for column in needed if column[0] == own)
+        names = self._plain_names(left_columns + right_columns)
+        left = self._frame(self.place, self._named(left_columns, names))
+        right_place = _Place(step.relation.tree, [*step.filters, *step.own()], frozenset({own}))
+        right = self._frame(right_place, self._named(right_columns, names))
+        sides = {column: Side.RIGHT if column[0] == own else Side.LEFT for column in needed}
+
+        def column_text(relation: int, name: str) -> exp.Expr:
+            return exp.Var(this=f"{sides[relation, name].alias}.{quoted_if_needed(names[relation, name])}")
+
+        condition = conjunction(with_columns(part, column_text) for part in on)
+        assert condition is not None
+        text = spark_text(condition)
+        table = self.rewriting.add(self.rewriting.engine.join(left, right, text, step.how))
+        kept = [*left_columns, *(right_columns if step.how not in HIDES_RIGHT else ())]
+        for column in kept:
+            self.columns[column] = exp.Column(this=name_of(names[column]), table=name_of(table.alias))
+        self.rewriting.taken.append(f"{step.how.replace('_', ' ')} join on {text}")
+        self.place = _Place(table, [], here | {own})
+
+    def _frame(self, place: _Place, projections: list[exp.Expr]) -> Any:
+        select = self._selected(place, projections, place.where)
+        return self.rewriting.engine.frame(frame_text(select), self.rewriting.frames)
+
+    def _needed_after(self, number: int) -> set[tuple[int, str]]:
+        """The columns that something reads after a join: later joins, the rest of WHERE, and what follows."""
+        needed = self.tail.columns()
+        later = [part for step in self.chain.steps[number + 1 :] for part in (*step.on, *step.filters)]
+        for part in (*later, *self.chain.rest):
+            needed |= set(columns_in(part))
+        return needed
+
+    def _plain_names(self, columns: Sequence[tuple[int, str]]) -> dict[tuple[int, str], str]:
+        """Names that differ even without regard to case: the column's own, or its relation's before it."""
+        names: dict[tuple[int, str], str] = {}
+        seen: set[str] = set()
+        for relation, column in columns:
+            name = column
+            if name.casefold() in seen:
+                name = f"{self.relations[relation].alias}_{column}"
+            while name.casefold() in seen:
+                name += "_"
+            seen.add(name.casefold())
+            names[relation, column] = name
+        return names
+
+    def _named(self, columns: Sequence[tuple[int, str]], names: dict[tuple[int, str], str]) -> list[exp.Expr]:
+        if not columns:
+            return [exp.Alias(this=exp.Literal.number(1), alias=name_of("_one"))]
+        return [exp.Alias(this=self.columns[column].copy(), alias=name_of(names[column])) for column in columns]
+
+
+def without_range_hints(query: exp.Query) -> exp.Query:
+    """Without Databricks' hint for joins like these. Other hints are the user's word: they are left to Spark."""
+    for hint in list(query.find_all(exp.Hint)):
+        names = [part.name.upper() for part in hint.expressions]
+        if any(name != HINT for name in names):
+            raise Unsupported(f"{write(hint).strip()} says how Spark is to join")
+        hint.pop()
+    return query
+
+
+def inline_expressions(query: exp.Query) -> exp.Query:
+    """The query with common table expressions written where they are used, as Spark does with them."""
+    inlined = _inlined(query, {})
+    assert isinstance(inlined, exp.Query)
+    return inlined
+
+
+def _inlined(tree: Any, known: dict[str, exp.CTE]) -> Any:
+    if isinstance(tree, exp.Query) and (with_ := tree.args.get("with_")) is not None:
+        if with_.args.get("recursive"):
+            raise Unsupported("recursive common table expressions are not read here")
+        known = dict(known)
+        for cte in with_.expressions:
+            cte.set("this", _inlined(cte.this, known))
+            known[cte.alias.casefold()] = cte
+        tree.set("with_", None)
+    if isinstance(tree, exp.Table) and not tree.args.get("db") and tree.name.casefold() in known:
+        if any(value for key, value in tree.args.items() if key not in ("this", "alias")):
+            raise Unsupported(f"{write(tree)}: more than a name stands in FROM")
+        cte = known[tree.name.casefold()]
+        columns = cte.args["alias"].args.get("columns") or []
+        alias = tree.args.get("alias")
+        given = (alias.args.get("columns") if alias is not None else None) or columns
+        called = exp.TableAlias(this=name_of(tree.alias_or_name), columns=[column.copy() for column in given])
+        return exp.Subquery(this=cte.this.copy(), alias=called)
+    for key, value in list(tree.args.items()):
+        if isinstance(value, exp.Expr):
+            tree.set(key, _inlined(value, known))
+        elif isinstance(value, list):
+            tree.set(key, [_inlined(item, known) if isinstance(item, exp.Expr) else item for item in value])
+    if tree.parent is None and sum(1 for _ in tree.walk()) > MOST_NODES:
+        raise Unsupported("the query is too large once its common table expressions are written out")
+    return tree

@@ -1,0 +1,115 @@
+"""Text of a query to sqlglot's tree and back, in Spark's dialect. A tree that might not come back the same is refused.
+
+Calls of functions are kept to the letter, as in conditions (condition/dialect.py). Of everything else, only the kinds
+of nodes on the list below are accepted: what sqlglot may rewrite on its way is not on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.parsers.spark import SparkParser
+
+from dovetail.condition.dialect import UNSTABLE, ConditionDialect
+from dovetail.condition.spark_functions import FUNCTIONS
+from dovetail.condition.sql import joined_quotes
+
+
+class Unsupported(Exception):  # noqa: N818  it is caught: the query is then left to others
+    """The query, or this part of it, is not one whose joins are found here. The message says why."""
+
+
+class QueryDialect(ConditionDialect):
+    class Parser(SparkParser):
+        FUNCTIONS: ClassVar = {}
+        FUNCTION_PARSERS: ClassVar = {
+            name: parse
+            for name, parse in SparkParser.FUNCTION_PARSERS.items()
+            if name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "OVERLAY")
+        }
+
+
+DIALECT = QueryDialect()
+
+KNOWN: frozenset[type[exp.Expr]] = frozenset(
+    {
+        *(exp.Select, exp.From, exp.Join, exp.Where, exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit),
+        *(exp.Union, exp.Intersect, exp.Except, exp.Distinct, exp.With, exp.CTE, exp.Subquery, exp.Table),
+        *(exp.TableAlias, exp.Alias, exp.Identifier, exp.Column, exp.Star, exp.Dot, exp.Hint, exp.Values, exp.Offset),
+        *(exp.Literal, exp.RawString, exp.Boolean, exp.Null, exp.Interval, exp.IntervalSpan, exp.Var, exp.Tuple),
+        *(exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ),
+        *(exp.Between, exp.In, exp.Is, exp.Like, exp.Exists, exp.Case, exp.If, exp.Cast, exp.TryCast, exp.DataType),
+        *(exp.DataTypeParam, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.DPipe, exp.Nullif),
+        *(exp.Anonymous, exp.Filter, exp.Window, exp.WindowSpec, exp.Extract, exp.Trim, exp.If, exp.Substring),
+        *(exp.CurrentDate, exp.CurrentTimestamp),
+    }
+)
+CONNECTED = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NEQ, exp.Between, exp.Or)
+
+
+def read_query(text: str) -> exp.Query | None:
+    """The query as a tree; None if the text is no query (CREATE, SET, SHOW, or nothing that can be read)."""
+    try:
+        trees = DIALECT.parser().parse(joined_quotes(DIALECT.tokenize(text), text), text)
+    except (SqlglotError, RecursionError):
+        return None
+    return trees[0] if len(trees) == 1 and isinstance(trees[0], exp.Query) else None
+
+
+def tables_in(tree: exp.Expr) -> list[str]:
+    """The names of the tables that a query reads, those of its own parts among them."""
+    return [table.name for table in tree.find_all(exp.Table)]
+
+
+def check_kinds(tree: exp.Expr) -> None:
+    """Raises Unsupported for what might mean something else when it is written again, or differs from call to call."""
+    for node in tree.walk():
+        if type(node) not in KNOWN:
+            raise Unsupported(f"{write(node)}: this form of SQL is not read here")
+        if isinstance(node, exp.Anonymous) and node.name.lower() in UNSTABLE | {"rand", "randn", "uuid"}:
+            raise Unsupported(f"{write(node)} is not deterministic")
+
+
+def write(tree: exp.Expr) -> str:
+    return tree.sql(dialect=DIALECT, normalize_functions=False, comments=False)
+
+
+def compares_columns(tree: exp.Expr) -> bool:
+    """Whether columns are compared with columns otherwise than by equality: there may be a join for us in it."""
+    return any(sum(1 for _ in node.find_all(exp.Column)) > 1 for node in tree.find_all(*CONNECTED))
+
+
+def may_fail(tree: exp.Expr) -> bool:
+    """Whether it divides by what may be zero, which is an error in Spark's ANSI mode and null in joins of ours."""
+    divisions = tree.find_all(exp.Div, exp.IntDiv, exp.Mod)
+    return any(not isinstance(node.expression, exp.Literal) or float(node.expression.name) == 0 for node in divisions)
+
+
+def calls_unknown(tree: exp.Expr) -> bool:
+    """Whether it calls a function of the session or the catalogue, which may give something else at each call."""
+    return any(call.name.lower() not in FUNCTIONS for call in tree.find_all(exp.Anonymous))
+
+
+def conjuncts(tree: exp.Expr | None) -> Iterator[exp.Expr]:
+    """The parts of a condition that must all hold."""
+    if isinstance(tree, exp.Paren) and isinstance(tree.this, exp.And | exp.Paren):
+        yield from conjuncts(tree.this)
+    elif isinstance(tree, exp.And):
+        yield from conjuncts(tree.this)
+        yield from conjuncts(tree.expression)
+    elif tree is not None:
+        yield tree
+
+
+def conjunction(parts: Iterable[exp.Expr]) -> exp.Expr | None:
+    """All parts by AND, each in parentheses where it needs them."""
+    wrapped = [exp.Paren(this=part) if isinstance(part, exp.Or | exp.Not) else part for part in parts]
+    return reduce(lambda a, b: exp.And(this=a, expression=b), wrapped) if wrapped else None
+
+
+def name_of(name: str) -> exp.Identifier:
+    return exp.Identifier(this=name, quoted=True)

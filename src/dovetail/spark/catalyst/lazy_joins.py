@@ -1,0 +1,239 @@
+"""`dovetail.join` of two DataFrames at rest as a join that Spark's optimizer sees.
+
+    call         condition, options and plan are checked, and an ordinary join is built: nothing is read
+    optimizer    filters and columns are pushed through it, as through any join
+    execution    what is left of both inputs is sampled and joined in cells; only the columns wanted are made
+
+The options travel as a hint of the join. Where Spark's own join will do, it is one without a hint.
+
+Joins are made at once, from samples taken at the call, on Spark Connect, of streams, by algorithm="diag", and where the
+condition calls functions that Spark's optimizer does not push through joins.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+import warnings
+from dataclasses import replace
+from functools import reduce
+from operator import and_
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dovetail.condition import is_opaque, spark_sql
+from dovetail.core.join_types import JoinType
+from dovetail.errors import ConditionError, DovetailError
+from dovetail.options import Where
+from dovetail.planning.planner import SPARK
+from dovetail.request import Request
+from dovetail.result_columns import ResultColumns
+from dovetail.spark import joins
+from dovetail.spark.batch.cell import check_parameters
+from dovetail.spark.catalyst.strategy import JavaFunction, make_object
+from dovetail.spark.diag.join import may_go_along_diagonal
+from dovetail.spark.frames.binding import bind_frames, by_position, joined_names
+from dovetail.spark.frames.columnless import MARKS
+from dovetail.spark.frames.planned import FrameJoin
+from dovetail.spark.frames.result_frames import check_unique, columns_of_result, frame_of_result, joined_request
+from dovetail.spark.frames.sink import remember_plan
+
+AT_ONCE = "spark.dovetail.joinAtOnce"  # "true": joins are planned when dovetail.join is called
+STRUCTURAL = {"columns", "suffix", "suffixes", "indicator", "validate", "left_on", "right_on", "trusted"}
+"""Options that are in the plan itself."""
+RIGHT_SUFFIX = "_right"
+
+log = logging.getLogger("dovetail.spark")
+_made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by the gateway of a JVM
+
+
+def join_dataframes(request: Request) -> DataFrame:
+    """The join as a DataFrame, which Spark has not planned yet where that is possible."""
+    lazily = _join_lazily(request)
+    return joins.join_dataframes(request) if lazily is None else lazily
+
+
+def _join_lazily(request: Request) -> DataFrame | None:
+    """The join as part of a query; None if it cannot be."""
+    left, right = request.input_list
+    if type(left).__module__.startswith("pyspark.sql.connect."):
+        return None
+    if left.isStreaming or right.isStreaming or request.algorithm == "diag":
+        return None
+    if str(left.sparkSession.conf.get(AT_ONCE, "false")).lower() == "true" or _marked_joins(left.sparkSession) is None:
+        return None
+    request.refuse_outside(Where.FRAMES)
+    options = _options(request)
+    if options is None:
+        return None
+    columns = columns_of_result(request)
+    wanted = replace(columns, kept=None)  # of all joined columns: Spark leaves out the others
+    joined = joined_request(request, wanted)
+    asked, plan = joins.plan_unseen(joined)
+    if plan.operator.name != SPARK and not plan.at_rest:
+        check_parameters(plan)
+    if request.validate is not None:
+        check_unique(request)
+    marked = plan.operator.name != SPARK or may_go_along_diagonal(asked.bound, asked.inputs, joined)
+    names = [name for name in asked.output.names if name not in MARKS]
+    everything = list(enumerate(names))
+    selected = everything if wanted.is_plain else _selected(wanted)
+    result = _build(asked, plan.how, options if marked else None, everything if selected is None else selected)
+    if result is None:
+        return None
+    if selected is None:
+        result = frame_of_result(result, wanted)
+    if request.limit is not None:
+        result = result.limit(request.limit)
+    return remember_plan(result, lambda: joins.join_dataframes(request))
+
+
+def _selected(columns: ResultColumns) -> list[tuple[int, str]] | None:
+    """The columns of the result by their places among joined ones; None if some are computed from several."""
+    if columns.indicator is not None or any(len(columns.source(part)) > 1 for part in columns.parts):
+        return None
+    sides = [columns.source(part)[0] for part in columns.parts]
+    return [(columns.place(side, part.at(side)), part.name) for side, part in zip(sides, columns.parts, strict=True)]
+
+
+def _options(request: Request) -> str | None:
+    """Options and parameters as text; None if some are not plain values."""
+    given = {name: value for name, value in request.given.items() if name not in STRUCTURAL}
+    if request.parameters:
+        given["parameters"] = dict(request.parameters)
+    try:
+        return json.dumps(given, default=_plain, sort_keys=True)
+    except TypeError:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of other libraries."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError
+
+
+def _build(asked: FrameJoin, how: JoinType, options: str | None, selected: list[tuple[int, str]]) -> DataFrame | None:
+    """Columns of the join of both DataFrames, on the condition as Spark reads it; None if that cannot be."""
+    left, right = asked.request.input_list
+    spark = left.sparkSession
+    called = joined_names(left.columns, right.columns)
+    condition = [F.expr(spark_sql(conjunct, called)) for conjunct in asked.bound.written]
+    places, names = [place for place, _ in selected], [name for _, name in selected]
+    try:
+        filtered = by_position(left.crossJoin(right)).where(reduce(and_, condition))
+    except PySparkException:  # Spark reads the condition in another way
+        return None
+    marked = _marked_joins(spark)
+    plan = marked.build(_plan_of(filtered), str(how), options, places, names)
+    if plan is None or (options is not None and not _can_be_read_again(asked, str(marked.writtenText(plan)))):
+        return None
+    return _frame(spark, plan)
+
+
+def _can_be_read_again(asked: FrameJoin, text: str) -> bool:
+    """Whether Spark's text of the condition, with functions of its own in it, can be read like one that is given."""
+    if not any(map(is_opaque, asked.bound.written)):
+        return True
+    left, right = map(by_position, asked.request.input_list)
+    try:
+        bind_frames(text, left, right, trusted=True)
+    except (ConditionError, PySparkException):
+        return False
+    return True
+
+
+def _frame(spark: SparkSession, plan: Any) -> DataFrame:
+    jvm: Any = spark._jvm
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def _plan_of(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+# In Spark.
+
+
+def _marked_joins(spark: SparkSession) -> Any:
+    """The functions of the class in Java, whose joins the session runs from now on; None if Java does not know it."""
+    gateway: Any = spark.sparkContext._gateway
+    if gateway not in _made:
+        try:
+            _made[gateway] = make_object(spark, "MarkedJoins")
+        except DovetailError as error:
+            log.warning("joins are planned at the call, and not as a part of queries: %s", error)
+            _made[gateway] = None
+    marked = _made[gateway]
+    if marked is not None and not marked.isIn(spark._jsparkSession):
+        marked.install(spark._jsparkSession, Runner(spark, marked))
+    return marked
+
+
+class Runner(JavaFunction):
+    """Runs marked joins, when Spark does."""
+
+    def __init__(self, spark: SparkSession, marked: Any) -> None:
+        self._spark = spark
+        self._marked = marked  # the other half, in Java
+
+    def apply(self, given: Any) -> Any:
+        """An RDD of Spark's own rows, or what Java is to throw."""
+        session, join, columns, options = given
+        try:
+            return self._joined(join, columns, options, self._session(session))._jdf.queryExecution().toRdd()
+        except Py4JJavaError as error:
+            return error.java_exception
+        except PySparkException as error:
+            return getattr(error, "_origin", None) or self._error("RuntimeException", str(error))
+        except DovetailError as error:
+            return self._error("IllegalArgumentException", f"{type(error).__name__}: {error}")
+        except BaseException:
+            return self._error("RuntimeException", traceback.format_exc())
+
+    def _session(self, session: Any) -> SparkSession:
+        own: Any = self._spark._jsparkSession
+        return self._spark if own.equals(session) else SparkSession(self._spark.sparkContext, session)
+
+    def _joined(self, join: Any, columns: Any, options: str, spark: SparkSession) -> DataFrame:
+        """Some columns of a join. One whose condition Spark has made into another is run by Spark."""
+        try:
+            return self._planned(join, columns, json.loads(options), spark)
+        except (AnalysisException, ConditionError) as error:
+            warnings.warn(f"Spark runs a join that Dovetail was to run: {error}", RuntimeWarning, stacklevel=2)
+        joined = by_position(_frame(spark, self._marked.leaveToSpark(join)))
+        return joined.select(*(joined.columns[place] for place in self._marked.places(join, columns)))
+
+    def _planned(self, join: Any, columns: Any, options: dict[str, Any], spark: SparkSession) -> DataFrame:
+        marked = self._marked
+        left, right = (by_position(self._input(plan, spark)) for plan in (join.left(), join.right()))
+        names = list(left.columns)
+        names += [name + RIGHT_SUFFIX if name in names else name for name in right.columns]
+        wanted = [names[place] for place in marked.places(join, columns)]
+        how = str(marked.how(join))
+        arguments = {"left": left, "right": right, "on": str(marked.text(join)), "how": how, **options}
+        if len(wanted) < join.output().size():
+            arguments["columns"] = wanted
+        parameters = options.get("parameters", {})
+        joined = joins.join_dataframes(Request.read("join", {**arguments, "trusted": True}, lambda: parameters))
+        found, types = (list(marked.types(one)) for one in (_plan_of(joined).output(), columns))
+        if found != types:
+            raise DovetailError(f"the columns are {found}, and should be {types}")
+        return joined
+
+    def _input(self, plan: Any, spark: SparkSession) -> DataFrame:
+        """An input as a DataFrame, in which marked joins are planned: once, for the sample and for the join."""
+        for place, join, columns, options in self._marked.nested(plan):
+            plan = self._marked.replace(plan, place, _plan_of(self._joined(join, columns, options, spark)))
+        return _frame(spark, plan)
+
+    def _error(self, kind: str, message: str) -> Any:
+        jvm: Any = self._spark._jvm
+        return getattr(jvm.java.lang, kind)(message)

@@ -1,0 +1,83 @@
+"""`dovetail.sql(spark, query)`: joins of a query found in its text, for sessions whose planner is out of reach.
+
+Parts of the query are queries of Spark themselves, over the DataFrames of the joins. What fails on the way is left to
+Spark, with a warning; so is a query whose result would have other columns than Spark gives it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from sqlglot import exp
+
+from dovetail.errors import InputError
+from dovetail.query.rewriting import bind_views, frame_text, rewrite
+from dovetail.query.text import Unsupported, read_query
+from dovetail.request import Request
+from dovetail.spark.joins import join_dataframes
+
+LEVEL = 4  # of the stack: the line that called dovetail.sql
+
+
+class SparkEngine:
+    """Parts of a query by Spark, joins by Dovetail. Nothing is computed here but samples of the inputs of joins."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.exact = spark.conf.get("spark.sql.caseSensitive") == "true"
+
+    def columns(self, text: str, frames: dict[str, Any]) -> Sequence[str]:
+        return list(self.frame(text, frames).columns)
+
+    def frame(self, text: str, frames: dict[str, Any]) -> DataFrame:
+        used = {name: frame for name, frame in frames.items() if f"{{{name}}}" in text}
+        if not used:
+            text = text.replace("{{", "{").replace("}}", "}")
+        return self.spark.sql(text, **used)
+
+    def join(self, left: DataFrame, right: DataFrame, on: str, how: str) -> DataFrame:
+        return join_dataframes(Request("join", (left, right), on, how))
+
+
+def query_spark(spark: SparkSession, text: str, views: Mapping[str, DataFrame]) -> DataFrame:
+    """The result of a query, with our joins in it."""
+    for name, frame in views.items():
+        if not isinstance(frame, DataFrame):
+            raise InputError(f"{name}= is a view of the query, a Spark DataFrame; got {type(frame).__name__}.")
+    tree = read_query(text)
+    if tree is None:
+        if views:
+            raise InputError("this is no query that can be read here. Register its DataFrames as views of the session.")
+        return spark.sql(text)
+    engine = SparkEngine(spark)
+    if views:
+        tree = bind_views(tree, views)
+        plain = engine.frame(frame_text(tree), dict(views))
+    else:
+        plain = spark.sql(text)
+    result, reasons = _joined(tree, engine, plain, views)
+    for reason in reasons:
+        warnings.warn(f"dovetail.sql leaves a join to Spark: {reason}.", RuntimeWarning, stacklevel=LEVEL)
+    return result
+
+
+def _joined(
+    tree: exp.Query, engine: SparkEngine, plain: DataFrame, views: Mapping[str, DataFrame]
+) -> tuple[DataFrame, list[str]]:
+    """The result with our joins in it, and why others are left to Spark."""
+    try:
+        if engine.spark.conf.get("spark.sql.parser.escapedStringLiterals") == "true":
+            raise Unsupported("the setting spark.sql.parser.escapedStringLiterals changes what strings mean")
+        found = rewrite(tree, engine, views)
+        if not found.taken:
+            return plain, found.left
+        result = engine.frame(found.text, found.frames)
+        types, wanted = ([field.dataType for field in frame.schema.fields] for frame in (result, plain))
+        if types != wanted:
+            raise Unsupported(f"the result would have columns of other types: {types} instead of {wanted}")
+        return result.toDF(*plain.columns), found.left
+    except Exception as error:
+        return plain, [str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__]
