@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 NAME = "dovetail"
+SOME_ROWS = 1000  # that tell types
 
 
 class Joins:
@@ -32,21 +33,36 @@ class Joins:
         self._frame = frame
 
     def __repr__(self) -> str:
-        return "<dovetail: join, progressive, count, aggregate, explain and write this DataFrame>"
+        return "<dovetail: join, asof, nearest, progressive, count, aggregate, explain and write this DataFrame>"
 
-    def join(self, right: Any, on: Any, how: str = "inner", **options: Any) -> Any:
+    def join(self, right: Any, on: Any = None, how: str = "inner", **options: Any) -> Any:
         """`dovetail.join` of this DataFrame and another; `options` are its other arguments."""
         from dovetail import api
 
-        return self._joined(api.join(self._frame, right, on, how, **options), right)
+        result = api.join(self._frame, right, on, how, **options)
+        return self._joined(result, right, on, how, options) if _is_table(result) else result
 
-    def progressive(self, right: Any, on: Any, how: str = "inner", **options: Any) -> Iterator[Any]:
+    def asof(self, right: Any, on: Any, how: str = "left", **options: Any) -> Any:
+        """`dovetail.asof` of this DataFrame and another; `options` are its other arguments."""
+        from dovetail import api
+
+        result = api.asof(self._frame, right, on, how, **options)
+        return self._joined(result, right, "true", how, {}) if _is_table(result) else result
+
+    def nearest(self, right: Any, on: Any, how: str = "left", **options: Any) -> Any:
+        """`dovetail.nearest` of this DataFrame and another; `options` are its other arguments."""
+        from dovetail import api
+
+        result = api.nearest(self._frame, right, on, how, **options)
+        return self._joined(result, right, "true", how, {}) if _is_table(result) else result
+
+    def progressive(self, right: Any, on: Any = None, how: str = "inner", **options: Any) -> Iterator[Any]:
         """`dovetail.progressive` of this DataFrame and another; `options` are its other arguments."""
         from dovetail import api
 
         return api.progressive(self._frame, right, on, how, **options)
 
-    def count(self, right: Any, on: Any, **options: Any) -> int:
+    def count(self, right: Any, on: Any = None, **options: Any) -> int:
         """`dovetail.count` of this DataFrame and another; `options` are its other arguments."""
         from dovetail import api
 
@@ -55,8 +71,9 @@ class Joins:
     def aggregate(
         self,
         right: Any,
-        on: Any,
-        aggregates: Mapping[str, str],
+        on: Any = None,
+        aggregates: Mapping[str, str] | None = None,
+        how: str = "inner",
         *,
         by: str | Sequence[str] | None = None,
         **options: Any,
@@ -64,9 +81,12 @@ class Joins:
         """`dovetail.aggregate` of this DataFrame and another; `options` are its other arguments."""
         from dovetail import api
 
-        return self._aggregated(api.aggregate(self._frame, right, on, aggregates, by=by, **options), right, by)
+        found = api.aggregate(self._frame, right, on, aggregates, how, by=by, **options)
+        if by is None and how != "inner" and _is_table(found):
+            return self._joined(found, right, "true", how, {})
+        return self._aggregated(found, right, by)
 
-    def explain(self, right: Any, on: Any, how: str = "inner", **options: Any) -> Any:
+    def explain(self, right: Any, on: Any = None, how: str = "inner", **options: Any) -> Any:
         """`dovetail.explain` of this DataFrame and another; `options` are its other arguments."""
         from dovetail import api
 
@@ -78,12 +98,39 @@ class Joins:
 
         return api.write(self._frame, path, mode)
 
-    def _joined(self, result: Any, right: Any) -> Any:
-        """The result of a join: the columns of this DataFrame, and those of the other."""
-        if not _is_table(result):
-            return result
-        looks = [look for _, look in (*self._looks(self._frame), *self._looks(right))][: result.num_columns]
+    def _joined(self, result: Any, right: Any, on: Any, how: str, options: Mapping[str, Any]) -> Any:
+        """The result of a join: the columns of this DataFrame, and those of the other but for shared ones."""
+        from dovetail.core.join_types import JoinType
+        from dovetail.request import read_condition
+
+        on, how = read_condition(on, how, options)
+        join_type, sides = JoinType.read(how), (self._looks(self._frame), self._looks(right))
+        looks, others = ([look for _, look in side] for side in sides)
+        if join_type.only is not None:
+            of_left = dict(self._looks(self._frame))
+            return self._same(result, [of_left.get(name) for name in result.column_names])
+        has_right_keys = join_type in (JoinType.RIGHT, JoinType.FULL)
+        if not others and has_right_keys:  # of another library, whose columns come as Arrow's
+            sides = sides[0], [(name, None) for name in _names_of(right)]
+        shared = _shared(on, sides)
+        for mine, other in shared.items() if has_right_keys else ():
+            theirs = others[other] if others else None
+            is_one_type = join_type is JoinType.RIGHT or _are_alike(looks[mine], theirs)
+            looks[mine] = theirs if is_one_type else None
+        looks += [look for number, look in enumerate(others) if number not in shared.values()]
+        if options.get("columns") is not None:
+            all_names = self._all_columns(right, on, how, options)
+            by_name = dict(zip(all_names, looks + [None] * (len(all_names) - len(looks)), strict=True))
+            return self._same(result, [by_name[name] for name in result.column_names])
         return self._same(result, looks + [None] * (result.num_columns - len(looks)))
+
+    def _all_columns(self, right: Any, on: Any, how: str, options: Mapping[str, Any]) -> list[str]:
+        """What the result would have without `columns=`, by a join of few rows."""
+        from dovetail import api
+
+        naming = {name: value for name, value in options.items() if name in ("suffix", "suffixes", "indicator")}
+        few = right if type(right) is not type(self._frame) else right[:SOME_ROWS]
+        return list(api.join(self._frame[:SOME_ROWS], few, on, how, limit=0, **naming).column_names)
 
     def _aggregated(self, result: Any, right: Any, by: str | Sequence[str] | None) -> Any:
         """Aggregates: the columns that group them, and new ones."""
@@ -98,11 +145,9 @@ class Joins:
 
     def _looks(self, frame: Any) -> list[tuple[str, Any]]:
         """The names of a DataFrame's columns in the table that is joined, and what they are in its library."""
-        if type(frame) is not type(self._frame):
-            return []
-        if _is_of("polars", frame):
-            return list(frame.schema.items())
-        if not _is_of("pandas", frame):
+        if _is_of("polars", frame) and _is_of("polars", self._frame):
+            return list(frame.lazy().collect_schema().items())
+        if not _is_of("pandas", frame) or type(frame) is not type(self._frame):
             return []
         from dovetail.core.pandas_frames import forms_of
 
@@ -113,12 +158,35 @@ class Joins:
         if _is_of("polars", self._frame):
             made = sys.modules["polars"].from_arrow(result)
             types = zip(made.columns, made.dtypes, looks, strict=True)
-            return made.cast({name: look for name, dtype, look in types if look is not None and look != dtype})
+            made = made.cast({name: look for name, dtype, look in types if look is not None and look != dtype})
+            return made if isinstance(self._frame, type(made)) else made.lazy()
         if _is_of("pandas", self._frame):
             from dovetail.core.pandas_frames import frame_of
 
             return frame_of(result, looks, sys.modules["pandas"])
         return result
+
+
+def _shared(on: Any, sides: tuple[list[tuple[str, Any]], list[tuple[str, Any]]]) -> dict[int, int]:
+    """The columns that the result has once: where they are in the left DataFrame, and in the right one."""
+    import pyarrow as pa
+
+    from dovetail.condition import shared_columns
+
+    left, right = (pa.schema([(name, pa.null()) for name, _ in side]) for side in sides)
+    return dict(shared_columns(on, (left, right)))
+
+
+def _names_of(rows: Any) -> list[str]:
+    """The columns of an input that is no DataFrame of the same library."""
+    from dovetail.inputs import scan
+
+    return list(scan(rows).schema.names)
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Whether columns were of one type: of pandas, a form has it."""
+    return bool(getattr(one, "dtype", one) == getattr(other, "dtype", other))
 
 
 def _is_table(result: Any) -> bool:
@@ -128,7 +196,8 @@ def _is_table(result: Any) -> bool:
 
 def _is_of(library: str, frame: Any) -> bool:
     module = sys.modules.get(library)
-    return module is not None and isinstance(frame, module.DataFrame)
+    kinds = (getattr(module, name, None) for name in ("DataFrame", "LazyFrame"))
+    return any(isinstance(kind, type) and isinstance(frame, kind) for kind in kinds)
 
 
 def _extend_pyspark(module: Any) -> None:
@@ -142,6 +211,7 @@ def _extend_pandas(module: Any) -> None:
 
 def _extend_polars(module: Any) -> None:
     module.api.register_dataframe_namespace(NAME)(Joins)
+    module.api.register_lazyframe_namespace(NAME)(Joins)
 
 
 LIBRARIES: dict[str, Callable[[Any], None]] = {

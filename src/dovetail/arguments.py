@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from dovetail.errors import ArgumentError
+from dovetail.habits import ARGUMENTS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,6 +36,8 @@ def refuse_unknown(call: str, given: Iterable[str], known: Iterable[str]) -> Non
         if name not in names:
             meant = nearest(name, names)
             hint = f"Did you mean {meant!r}?" if meant else f"help(dovetail.{call}) lists its arguments."
+            if name in ARGUMENTS:
+                hint = f"{ARGUMENTS[name]}."
             raise ArgumentError(f"dovetail.{call} has no argument {name!r}. {hint}")
 
 

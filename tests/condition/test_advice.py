@@ -67,7 +67,6 @@ WHOLE = {
     "l.a = r.a & l.b = r.b & l.c = r.c": "l.a = r.a AND l.b = r.b AND l.c = r.c",
     "l.a = r.a || l.b = r.b": "l.a = r.a OR l.b = r.b",
     "l.s = r.s || l.t = r.t": "l.s = r.s OR l.t = r.t",
-    "id": "l.id = r.id",
     "l.id": "l.id = r.id",
 }
 
@@ -123,7 +122,7 @@ def test_text_and_a_clock_with_a_zone_are_both_cast() -> None:
 
 
 def test_names_of_columns() -> None:
-    assert rows(["id"]) == rows(eval(advised(r"a list of names: (\[.*\])\.", message(TABLE, TABLE, "id"))))
+    assert rows(["id"]) == rows("id") == 2
     said = message(TABLE, OTHER, ["id"])
     assert rows(advised(r"for example '(.*)'\. The right", said), OTHER) == 2
     said = message(TABLE, OTHER, "id")
@@ -137,9 +136,7 @@ def test_symbols_that_cannot_be_read() -> None:
     assert "unexpected '=>': write >=" in message(TABLE, TABLE, "l.a => r.a")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("until", 10), ("work_dir", "waves"), ("cells", 3), ("seed", 1), ("trusted", True)]
-)
+@pytest.mark.parametrize(("name", "value"), [("work_dir", "waves"), ("cells", 3), ("seed", 1), ("trusted", True)])
 def test_options_of_spark(name: str, value: Any) -> None:
     """No algorithm is named that does not have them either."""
     with pytest.raises(DovetailError, match=f"^{name}= is for DataFrames; .* Leave it out") as error:

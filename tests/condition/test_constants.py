@@ -84,6 +84,7 @@ def defined(left: pa.Table, right: pa.Table, on: str) -> Counter[tuple[int, int]
     return Counter((int(a), int(b)) for a, b, true in zip(*rows, truth, strict=True) if true)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("type_", FLOATS, ids=str)
 def test_floats(type_: pa.DataType) -> None:
     left, right = table(type_, FLOATS[type_]), table(type_, FLOATS[type_][::-1])
@@ -99,6 +100,7 @@ def test_floats(type_: pa.DataType) -> None:
             assert found == Counter(expected), on
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("type_", INTEGERS, ids=str)
 def test_integers(type_: pa.DataType) -> None:
     left, right = table(type_, INTEGERS[type_]), table(type_, INTEGERS[type_][::-1])

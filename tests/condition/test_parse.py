@@ -52,7 +52,7 @@ def test_expression_of_names() -> None:
         (5, "a condition is SQL text .* got int"),
         (None, "got NoneType"),
         ([], "an empty list"),
-        ([5], "holds names, SQL text and expressions; got int"),
+        ([5], "holds names, pairs of names, SQL text and expressions; got int"),
         ([""], "the condition is empty"),
         ("", "the condition is empty"),
         (["prce"], r"l\.prce: no such column; did you mean l\.price\?"),
@@ -120,3 +120,17 @@ def test_any_schema_can_be_tried() -> None:
     )
     for name in ("dictionary", "runs", "uuid", "k"):
         assert parse([name], exotic, exotic, in_process=True).equalities
+
+
+def test_an_expression_is_not_taken_for_one_that_python_calls_equal() -> None:
+    """Conditions are kept, and 1, 1.0 and True are equal in Python."""
+    schema = pa.schema([("x", pa.int64())])
+    literals = [True, 1, 1.0]
+    found = [
+        parse(Call("<", (Column(Side.LEFT, "x"), Call("+", (Column(Side.RIGHT, "x"), Literal(value))))), schema, schema)
+        for value in literals[1:]
+    ]
+    assert [condition.text for condition in found] == ["l.x < r.x + 1", "l.x < r.x + 1.0"]
+    assert parse(Literal(True), schema, schema).text != found[0].text
+    with pytest.raises(ConditionError, match="not a condition"):
+        parse(Literal(1), schema, schema)

@@ -127,8 +127,8 @@ def test_a_polars_join_keeps_nested_columns() -> None:
     frame = pl.DataFrame({"k": ["a", "b"], "v": [["x", "yy"], []]})
     joined = dovetail.join(frame, frame, ["k"])
     assert sorted(joined.to_pylist(), key=str) == [
-        {"k": "a", "v": ["x", "yy"], "k_right": "a", "v_right": ["x", "yy"]},
-        {"k": "b", "v": [], "k_right": "b", "v_right": []},
+        {"k": "a", "v": ["x", "yy"], "v_right": ["x", "yy"]},
+        {"k": "b", "v": [], "v_right": []},
     ]
 
 
@@ -196,6 +196,7 @@ def test_other_files_than_results_are_not_overwritten(name: str, tmp_path: Path)
     assert (tmp_path / name).read_text() == name
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_csv_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
     """Nothing between two commas is null, with quotes or without; "NA" and "null" are text."""

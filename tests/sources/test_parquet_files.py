@@ -129,7 +129,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, directory: Path) -> None:
         dovetail.sources.parquet(directory, columns=["x"])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.csv").write_text("k\n1\n")
-    with pytest.raises(InputError, match="only Parquet"):
-        dovetail.join(tmp_path / "other", TABLE, ["k"])
+    with pytest.raises(InputError, match=r"other is not Parquet: dovetail\.join and the others take its path"):
+        dovetail.sources.parquet(tmp_path / "other")
     with pytest.raises(InputError, match="not a dataset of Parquet files"):
         dovetail.join(ds.dataset(TABLE), TABLE, ["k"])

@@ -84,6 +84,7 @@ def check(found: Counter[int]) -> None:
     assert found == Counter(range(0, ROWS, 4))
 
 
+@pytest.mark.one_in(2)
 def test_a_table_is_joined_in_the_order_of_its_key(server: PostgresServer, line: Proxy) -> None:
     source = orders(server, line)
     assert source.schema == pa.schema([("id", pa.int32()), ("k", pa.int32()), ("pad", pa.string())])

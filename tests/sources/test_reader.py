@@ -70,7 +70,7 @@ def test_whatever_gives_batches_can_be_joined(kind: Any) -> None:
     wait_for_threads_to_end()
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_operator_keeps_to_its_budget_with_sources(name: str) -> None:
     left, right = numbers(1200, keys=300, pad=60), numbers(1000, keys=300, pad=60)
@@ -133,7 +133,9 @@ def test_an_ended_source_does_not_keep_the_other_from_stalling() -> None:
 
 def test_a_stall_ends_with_the_unit_of_work_in_which_rows_come() -> None:
     gate = Gate(7)
-    feed = Feed((Scripted(numbers(14), gates=[gate]), Scripted(numbers(0))), room_bytes=1000, batch_rows=10, wait_ms=1)
+    feed = Feed(
+        (Scripted(numbers(14), gates=[gate]), Scripted(numbers(0))), capacity_bytes=1000, batch_rows=10, wait_ms=1
+    )
     events = feed.events()
     stall = next(event for event in events if isinstance(event, Stall) and gate.reached.is_set())
     assert stall.over is not None
@@ -147,7 +149,7 @@ def test_a_stall_ends_with_the_unit_of_work_in_which_rows_come() -> None:
 
 def test_a_gap_between_batches_is_a_short_stall_and_then_a_long_one() -> None:
     gate = Gate(7)
-    feed = Feed((Scripted(numbers(14), gates=[gate]), Scripted(numbers(0))), room_bytes=1000, batch_rows=10)
+    feed = Feed((Scripted(numbers(14), gates=[gate]), Scripted(numbers(0))), capacity_bytes=1000, batch_rows=10)
     stalls = []
     for event in feed.events():
         if isinstance(event, Stall) and gate.reached.is_set() and not gate.opened.is_set():
@@ -257,7 +259,7 @@ def test_a_forgotten_join_can_be_closed_by_a_thread_of_its_own() -> None:
             steps.pop().close()
             return super().open(position)
 
-    feed = Feed((Closing(numbers(5)), Scripted(numbers(0))), room_bytes=1000, batch_rows=10)
+    feed = Feed((Closing(numbers(5)), Scripted(numbers(0))), capacity_bytes=1000, batch_rows=10)
     steps.append(feed)
     assert next(feed.events()) is not None
     feed.close()
@@ -426,7 +428,7 @@ def test_a_large_batch_is_let_go_before_the_next_is_made() -> None:
             del batch
 
     sources = [as_source(as_input(pa.RecordBatchReader.from_batches(schema, rows))) for rows in (batches(), iter(()))]
-    feed = Feed(sources, room_bytes=10_000, batch_rows=4096)
+    feed = Feed(sources, capacity_bytes=10_000, batch_rows=4096)
     waiting = [event.batch for event in feed.events() if isinstance(event, Arrival)]
     feed.close()
     assert alive == [0] * 4
@@ -437,7 +439,7 @@ def test_a_large_batch_is_let_go_before_the_next_is_made() -> None:
 def test_batches_that_are_not_large_are_not_copied() -> None:
     table = pa.table({"k": np.arange(1000)})
     sources = [as_source(table), as_source(table.slice(0, 0))]
-    feed = Feed(sources, room_bytes=10_000, batch_rows=4096)
+    feed = Feed(sources, capacity_bytes=10_000, batch_rows=4096)
     arrived = [event.batch for event in feed.events() if isinstance(event, Arrival)]
     feed.close()
     assert [batch.column(0).buffers()[1].address for batch in arrived] == [table["k"].chunk(0).buffers()[1].address]

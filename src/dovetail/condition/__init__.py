@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,10 +29,15 @@ from dovetail.condition.names import (
     SIDE_NAMES,
     candidates,
     close_name,
+    is_pair,
+    is_text,
     list_names,
+    names_column,
     resolve,
+    shared_columns,
 )
 from dovetail.condition.normalise import normalise
+from dovetail.condition.polars_expressions import read_polars
 from dovetail.condition.predicates import (
     Band,
     Condition,
@@ -50,9 +55,11 @@ from dovetail.condition.render import condition_text, describe, spark_sql, text_
 from dovetail.condition.sql import read_predicate, read_sql, too_deep
 from dovetail.core.rows import Side, empty_batch
 from dovetail.errors import ConditionError
+from dovetail.request import PolarsCondition
 
-On = str | Expression | Sequence[str | Expression]
-"""What a join accepts: a condition as text or expression, or a list of these and of names of columns on both sides."""
+On = str | Expression | PolarsCondition | Sequence[str | tuple[str, str] | Expression | PolarsCondition]
+"""What a join accepts: a condition as text or expression, or a column of both sides; or a list of these, and of pairs
+of columns."""
 
 
 def parse(
@@ -68,32 +75,35 @@ def parse(
     a function that only Spark can evaluate is an error.
     """
     try:
-        if isinstance(on, str):
-            return _parse_text(on, _Exactly(left_schema), _Exactly(right_schema), zone, in_process)
+        if isinstance(on, str | Column | Literal | Call | Opaque):
+            return _parse_again(_Exactly(on), _Exactly(left_schema), _Exactly(right_schema), zone, in_process)
         return _parse(on, (left_schema, right_schema), zone, in_process)
     except RecursionError:
         raise too_deep() from None
 
 
 class _Exactly:
-    """A schema that equals another only if all of it does: nullability, metadata, order."""
+    """A value that equals another only if all of it does.
 
-    __slots__ = ("_bytes", "schema")
+    To Arrow, schemas are equal whatever their metadata; to Python, 1, 1.0 and True are.
+    """
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
-        self._bytes = schema.serialize().to_pybytes()
+    __slots__ = ("_form", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._form = value.serialize().to_pybytes() if isinstance(value, pa.Schema) else repr(value)
 
     def __hash__(self) -> int:
-        return hash(self._bytes)
+        return hash(self._form)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Exactly) and self._bytes == other._bytes
+        return isinstance(other, _Exactly) and self._form == other._form
 
 
 @lru_cache(maxsize=256)  # small joins that are made again and again take longer to parse than to join
-def _parse_text(on: str, left: _Exactly, right: _Exactly, zone: str | None, in_process: bool) -> Condition:
-    return _parse(on, (left.schema, right.schema), zone, in_process)
+def _parse_again(on: _Exactly, left: _Exactly, right: _Exactly, zone: str | None, in_process: bool) -> Condition:
+    return _parse(on.value, (left.value, right.value), zone, in_process)
 
 
 def _parse(on: On, schemas: tuple[pa.Schema, pa.Schema], zone: str | None, in_process: bool) -> Condition:
@@ -105,38 +115,42 @@ def _parse(on: On, schemas: tuple[pa.Schema, pa.Schema], zone: str | None, in_pr
         )
     condition = normalise(bound, binder)
     _check(condition, in_process)
-    return replace(condition, text=" ".join(on.split()) if isinstance(on, str) else condition_text(condition))
+    if isinstance(on, str) and not names_column(on, schemas):
+        return replace(condition, text=" ".join(on.split()))
+    return replace(condition, text=condition_text(condition))
 
 
 def conjuncts_of(on: On, schemas: tuple[pa.Schema, pa.Schema], trusted: bool = False) -> list[Expression]:
     """What was given as `on`, read but not bound: its parts must all hold."""
     if isinstance(on, str):
-        if all(on in schema.names for schema in schemas):
-            name = quoted_if_needed(on)
-            raise ConditionError(
-                f"{on!r} is the name of a column, not a condition. Write l.{name} = r.{name}, or give a list of names: "
-                f"[{on!r}]."
-            )
-        return [read_sql(on, schemas, trusted)]
+        return [expression_of_names([on], schemas) if names_column(on, schemas) else read_sql(on, schemas, trusted)]
+    if isinstance(on, PolarsCondition):
+        return [read_polars(on, schemas)]
     if isinstance(on, Column | Literal | Call | Opaque):
         return [on]
     if not isinstance(on, Sequence):
         raise ConditionError(
-            f"a condition is SQL text such as 'l.id = r.id', a list of column names or PySpark Columns; "
-            f"got {type(on).__name__}."
+            f"a condition is SQL text such as 'l.id = r.id', the name of a column, a list of these, PySpark Columns or "
+            f"Polars expressions; got {type(on).__name__}."
         )
     if not on:
         raise ConditionError("the condition is an empty list. Name at least one column, or write 'TRUE' for all pairs.")
     return [_item(item, schemas, trusted) for item in on]
 
 
-def _item(item: str | Expression, schemas: tuple[pa.Schema, pa.Schema], trusted: bool) -> Expression:
-    """In a list, a plain name means equality of that column on both sides."""
+def _item(item: Any, schemas: tuple[pa.Schema, pa.Schema], trusted: bool) -> Expression:
+    """In a list, a plain name means equality of that column on both sides, and a pair equality of two columns."""
     if isinstance(item, Column | Literal | Call | Opaque):
         return item
+    if isinstance(item, PolarsCondition):
+        return read_polars(item, schemas)
+    if is_pair(item):
+        return Call("=", tuple(resolve(side, item[side], schemas) for side in Side))
     if not isinstance(item, str):
-        raise ConditionError(f"a list of conditions holds names, SQL text and expressions; got {type(item).__name__}.")
-    if _is_text(item, schemas):
+        raise ConditionError(
+            f"a list of conditions holds names, pairs of names, SQL text and expressions; got {type(item).__name__}."
+        )
+    if is_text(item, schemas):
         return read_sql(item, schemas, trusted)
     return expression_of_names([item], schemas)
 
@@ -165,13 +179,6 @@ def expression_of_names(columns: Sequence[str], schemas: tuple[pa.Schema, pa.Sch
             )
     equalities = [Call("=", tuple(resolve(side, name, schemas) for side in Side)) for name in columns]
     return connect("and", equalities)
-
-
-def _is_text(item: str, schemas: tuple[pa.Schema, pa.Schema]) -> bool:
-    """A condition rather than a name: it has an alias, an operator or a space in it and no column is called that."""
-    if any(item in schema.names for schema in schemas):
-        return False
-    return not item or re.search(r"^[lr]\.|[=<>()\s]", item, re.IGNORECASE) is not None
 
 
 def _check(condition: Condition, in_process: bool) -> None:
@@ -216,6 +223,7 @@ __all__ = [
     "quote_name",
     "read_predicate",
     "read_sql",
+    "shared_columns",
     "sides_of",
     "spark_sql",
     "text_of",

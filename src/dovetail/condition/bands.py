@@ -111,7 +111,7 @@ def _exactly(literal: Literal, type_: pa.DataType) -> Literal:
     return retype_literal(literal, type_) or literal
 
 
-FLOAT_STEP = 2.0**-22  # relative error of a float32 difference, with room to spare
+FLOAT_STEP = 2.0**-22  # relative error of a float32 difference, with a margin
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 INEQUALITIES = ("<", "<=", ">", ">=")
 

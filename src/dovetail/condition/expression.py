@@ -7,7 +7,7 @@ that Spark can still evaluate it, but no kernel and no in-process evaluation can
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,16 +96,16 @@ def connect(function: str, parts: Sequence[Expression], type_: pa.DataType | Non
     return parts[0] if len(parts) == 1 else Call(function, tuple(parts), type_)
 
 
-def columns_of(expression: Expression) -> Iterator[Column]:
+def columns_of(expression: Expression) -> tuple[Column, ...]:
     """Every column the expression reads, repeated as often as it does."""
     match expression:
         case Column():
-            yield expression
+            return (expression,)
         case Call(_, args):
-            for arg in args:
-                yield from columns_of(arg)
+            return tuple(column for arg in args for column in columns_of(arg))
         case Opaque(_, columns):
-            yield from columns
+            return columns
+    return ()
 
 
 def sides_of(expression: Expression) -> frozenset[Side]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
+from typing import Any
 
 import pyarrow as pa
 
@@ -54,6 +56,42 @@ def resolve_unqualified(name: str, schemas: Schemas) -> Column:
             f"The right input has: {list_names(schemas[Side.RIGHT].names)}."
         )
     return resolve(sides[0], name, schemas)
+
+
+def names_column(on: str, schemas: Schemas) -> bool:
+    """Whether text is the name of a column of both sides, and not a condition."""
+    if all(on in schema.names for schema in schemas):
+        return True
+    return all(candidates(schema, on) for schema in schemas) and re.fullmatch(r"\w+", on) is not None
+
+
+def is_text(item: str, schemas: Schemas) -> bool:
+    """In a list, a condition rather than a name: it has an alias, an operator or a space in it and no column is called
+    that."""
+    if any(item in schema.names for schema in schemas):
+        return False
+    return not item or re.search(r"^[lr]\.|[=<>()\s]", item, re.IGNORECASE) is not None
+
+
+def is_pair(item: Any) -> bool:
+    """Whether an item of a list is a column of the left side and one of the right side, which are equal."""
+    return isinstance(item, tuple) and [*map(type, item)] == [str, str]
+
+
+def shared_columns(on: Any, schemas: Schemas) -> tuple[tuple[int, int], ...]:
+    """The columns that a condition gives by one name for both sides: where each is on the left and on the right. A
+    result has such a column once, as after USING in SQL."""
+    if isinstance(on, str):
+        on = [on] if names_column(on, schemas) else []
+    found = []
+    for item in on if isinstance(on, list | tuple) else ():
+        if is_pair(item):
+            names = item if item[0] == item[1] else None
+        else:
+            names = (item, item) if isinstance(item, str) and not is_text(item, schemas) else None
+        if names is not None:
+            found.append(tuple(schemas[side].names.index(resolve(side, names[side], schemas).name) for side in Side))
+    return tuple(dict.fromkeys((left, right) for left, right in found))
 
 
 def _unknown(side: Side, name: str, schema: pa.Schema) -> str:

@@ -26,13 +26,15 @@ from dovetail.condition.meanings import ordered_key, refuse_order, refuse_period
 from dovetail.condition.render import text_of
 from dovetail.condition.sql import parse_text
 from dovetail.condition.translate import Translator
-from dovetail.condition.unify import sort_key
+from dovetail.condition.unify import sort_key, unify
+from dovetail.core.codes import is_fixed
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, empty_batch
 from dovetail.errors import ConditionError, InputError
 
 t = pa.types
 
-Function = OneOf["count", "sum", "avg", "min", "max"]
+Function = OneOf["count", "sum", "avg", "min", "max", "min_by", "max_by", "first", "last", "coverage"]
 OrderBy = str | Sequence[str]
 
 FUNCTIONS: dict[type[exp.Expr], Function] = {
@@ -42,7 +44,18 @@ FUNCTIONS: dict[type[exp.Expr], Function] = {
     exp.Min: "min",
     exp.Max: "max",
 }
+CHOSEN: dict[type[exp.Expr], Function] = {
+    exp.ArgMin: "min_by",
+    exp.ArgMax: "max_by",
+    exp.First: "first",
+    exp.Last: "last",
+}
+"""Functions that give the value of one partner."""
+COVERAGE = "coverage"
 KNOWN = "count(*), count(x), sum(x), avg(x), min(x) and max(x)"
+IN_PROCESS = (
+    f"{KNOWN}; for tables in process also min_by(x, y), max_by(x, y), first(x), last(x) and coverage(start, end)"
+)
 DIRECTION = re.compile(r"^(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*$", re.IGNORECASE | re.DOTALL)
 
 
@@ -54,10 +67,12 @@ class Aggregate:
     function: Function
     value: Expression | None  # None: count(*)
     type: pa.DataType
+    other: Expression | None = None  # min_by, max_by: by what the partner is chosen; coverage: where intervals end
 
     @property
     def text(self) -> str:
-        return f"{self.function}({'*' if self.value is None else text_of(self.value)})"
+        values = [value for value in (self.value, self.other) if value is not None]
+        return f"{self.function}({', '.join(map(text_of, values)) or '*'})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +85,14 @@ class GroupColumn:
 
 
 def parse_aggregates(
-    aggregates: Mapping[str, str], left_schema: pa.Schema, right_schema: pa.Schema, zone: str | None = None
+    aggregates: Mapping[str, str],
+    left_schema: pa.Schema,
+    right_schema: pa.Schema,
+    zone: str | None = None,
+    *,
+    in_process: bool = False,
 ) -> tuple[Aggregate, ...]:
-    """Each aggregate, bound to the two schemas."""
+    """Each aggregate, bound to the two schemas. Some are computed in process only: they need all partners at once."""
     if not isinstance(aggregates, Mapping):
         raise InputError(
             f"aggregates are a dict of names and SQL, such as {{'total': 'sum(r.amount)'}}; "
@@ -81,10 +101,10 @@ def parse_aggregates(
     if not aggregates:
         raise InputError("there is no aggregate. Give at least one, such as {'n': 'count(*)'}.")
     binder = Binder((left_schema, right_schema), zone)
-    return tuple(_aggregate(name, text, binder) for name, text in aggregates.items())
+    return tuple(_aggregate(name, text, binder, in_process) for name, text in aggregates.items())
 
 
-def _aggregate(name: Any, text: Any, binder: Binder) -> Aggregate:
+def _aggregate(name: Any, text: Any, binder: Binder, in_process: bool) -> Aggregate:
     if not isinstance(name, str) or not isinstance(text, str):
         raise InputError(f"an aggregate has a name and SQL text, such as 'n': 'count(*)'; got {name!r}: {text!r}.")
     if not text.strip():
@@ -92,9 +112,11 @@ def _aggregate(name: Any, text: Any, binder: Binder) -> Aggregate:
     tree = parse_text(text, "aggregate")
     while isinstance(tree, exp.Paren):
         tree = tree.this
+    if in_process and (type(tree) in CHOSEN or (isinstance(tree, exp.Anonymous) and tree.name.lower() == COVERAGE)):
+        return _of_partners(name, text, tree, binder)
     function = FUNCTIONS.get(type(tree))
     if function is None:
-        raise ConditionError(_not_one(text, tree))
+        raise ConditionError(_not_one(text, tree, in_process))
     if tree.expressions or tree.this is None:
         raise ConditionError(f"{text}: {function} takes one argument.")
     if isinstance(tree.this, exp.Star):
@@ -109,12 +131,39 @@ def _aggregate(name: Any, text: Any, binder: Binder) -> Aggregate:
     return Aggregate(name, function, value, _result_type(text, function, value))
 
 
-def _not_one(text: str, tree: exp.Expr) -> str:
+def _of_partners(name: str, text: str, tree: exp.Expr, binder: Binder) -> Aggregate:
+    """The value of one partner, or what the intervals of all cover."""
+    function = CHOSEN.get(type(tree), "coverage")
+    given = tree.expressions if function == "coverage" else [tree.this, tree.expression]
+    found = [_value(text, one, binder) for one in given if one is not None]
+    if len(found) != (1 if function in ("first", "last") else 2):
+        takes = {"coverage": "the start and the end of an interval", "first": "one argument", "last": "one argument"}
+        raise ConditionError(f"{text}: {function} takes {takes.get(function, 'a value and what it is chosen by')}.")
+    value, other = found[0], found[1] if len(found) > 1 else None
+    if any(sides_of(one) != {Side.RIGHT} for one in found):
+        raise ConditionError(f"{text}: {function} takes expressions over the right side: it chooses among partners.")
+    if function != "coverage":
+        return Aggregate(name, function, value, type_of(value), other)
+    assert other is not None
+    start, end = unify((value, other), binder.zone)
+    type_ = type_of(start)
+    if type_of(end) != type_ or not is_fixed(type_) or t.is_boolean(type_):
+        raise ConditionError(f"{text}: coverage needs numbers, dates or timestamps, and {text_of(start)} is {type_}.")
+    if t.is_integer(type_):
+        length = types.INT64
+    elif types.is_number(type_):
+        length = types.DOUBLE if t.is_floating(type_) else pa.decimal128(38, type_.scale)
+    else:
+        length = pa.duration("s" if t.is_date(type_) else type_.unit)
+    return Aggregate(name, "coverage", start, length, end)
+
+
+def _not_one(text: str, tree: exp.Expr, in_process: bool = False) -> str:
     if isinstance(tree, exp.Alias):
         return f"{text}: the name of an aggregate is its key in the dict; leave out AS."
     if tree.find(*FUNCTIONS):
         return f"{text}: not a single aggregate. Give {KNOWN}, and compute with the results."
-    return f"{text}: unknown aggregate. Supported are {KNOWN}."
+    return f"{text}: unknown aggregate. Supported are {IN_PROCESS if in_process or type(tree) in CHOSEN else KNOWN}."
 
 
 def _value(text: str, tree: exp.Expr, binder: Binder) -> Expression:
@@ -186,6 +235,22 @@ def _column(text: str, binder: Binder) -> Column:
         if isinstance(found, Column):
             return found
     raise InputError(f"by={text!r} is not a column. Compute it as a column of the table first, then group by that.")
+
+
+def check_aggregated(how: str, by: Sequence[GroupColumn]) -> JoinType:
+    """The join type, if there are aggregates over it."""
+    read = JoinType.read(how)
+    if read not in (JoinType.INNER, JoinType.LEFT):
+        raise InputError(
+            "aggregates are over the pairs of an inner join, or of how='left' with rows that have none; "
+            f"got how={how!r}."
+        )
+    if read is JoinType.LEFT and any(column.side is Side.RIGHT for column in by):
+        raise InputError(
+            f"how='left' has a row for each group of left rows, and by names {by[0].name!r} of the right side. "
+            "Group by columns of the left side, or exchange the inputs."
+        )
+    return read
 
 
 def check_names(by: Sequence[GroupColumn], aggregates: Sequence[Aggregate]) -> None:

@@ -54,7 +54,7 @@ def read_predicate(text: str, kind: str) -> str:
 def parse_text(text: str, kind: str = "condition") -> exp.Expr:
     """One sqlglot tree, or a ConditionError that points at the place. `kind` is what messages call it."""
     try:
-        tokens = _joined_quotes(DIALECT.tokenize(text), text)
+        tokens = joined_quotes(DIALECT.tokenize(text), text)
     except TokenError:
         raise ConditionError(f"cannot read the {kind}: a quote or comment is not closed.\n  {text}") from None
     try:
@@ -98,7 +98,7 @@ def too_deep(kind: str = "condition") -> ConditionError:
     )
 
 
-def _joined_quotes(tokens: list[Token], text: str) -> list[Token]:
+def joined_quotes(tokens: list[Token], text: str) -> list[Token]:
     """'it''s' is one string with a quote in it (Spark 4), which sqlglot's Spark dialect reads as two strings."""
     joined: list[Token] = []
     for token in tokens:

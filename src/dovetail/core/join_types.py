@@ -8,6 +8,7 @@ from functools import cached_property
 from dovetail.arguments import nearest
 from dovetail.core.rows import Side
 from dovetail.errors import InputError
+from dovetail.habits import JOIN_TYPES
 
 
 class JoinType(StrEnum):
@@ -85,8 +86,8 @@ ALIASES = {
 
 def _hint(how: str) -> str:
     """Which join type was probably meant, also with its words the other way round."""
-    if how == "cross":
-        return " For all pairs, set on='true'."
+    if how in JOIN_TYPES:
+        return f" {JOIN_TYPES[how]}."
     turned = "_".join(reversed(how.split("_")))
     meant = nearest(how, ALIASES) or nearest(turned, ALIASES)
     return f" Did you mean {ALIASES[meant].value!r}?" if meant else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import tempfile
@@ -15,53 +14,39 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import csv
 
-from dovetail.core.addresses import local_path
 from dovetail.core.categories import is_ordered, with_order
+from dovetail.core.file_formats import format_of
 from dovetail.core.pandas_frames import table_of
 from dovetail.errors import InputError
 
-FORMATS = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".orc": "orc",
-}
 CSV = ds.CsvFileFormat(
     default_fragment_scan_options=ds.CsvFragmentScanOptions(
         convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
     )
 )
 """As Spark reads it: nothing between two commas, or in quotes, is null, also as text; "NA" and "null" are text."""
-PART_OF_RESULT = re.compile(r"part-.*\.parquet|part-0\.(csv|json)|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")
+_READ_AS = {"csv": CSV, "arrow": "ipc"}
+PART_OF_RESULT = re.compile(r"part-.*\.parquet|part-0\.(arrow|csv|json)|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")
 """Files of results: ours, and Spark's."""
 NAMED = 5  # foreign files in a message
-
-
-def input_path(given: str | os.PathLike[str]) -> Path:
-    return local_path(given, "an input is a path of this machine, or a pyarrow.dataset.dataset with a filesystem")
-
-
-def format_of(path: Path) -> str:
-    """The format of a file or of a directory of files, by name."""
-    if not path.exists():
-        raise InputError(f"{path}: no such file or directory.")
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    found = {FORMATS[p.suffix] for p in files if p.suffix in FORMATS}
-    if len(found) != 1:
-        what = "files of several formats" if found else "no file of a known format"
-        raise InputError(f"{path}: {what}. Known are {', '.join(FORMATS)}.")
-    return found.pop()
 
 
 def dataset_of(path: Path) -> ds.Dataset:
     """The file or directory as a dataset; opening it reads the schema only."""
     name = format_of(path)
     try:
-        return ds.dataset(path, format=CSV if name == "csv" else name, partitioning="hive" if path.is_dir() else None)
+        return ds.dataset(path, format=_READ_AS.get(name, name), partitioning="hive" if path.is_dir() else None)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path} cannot be read as {name}: {error}") from error
+
+
+def read_table(path: Path) -> pa.Table:
+    """All rows of a file or directory."""
+    found = dataset_of(path)
+    try:
+        return found.to_table()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path} cannot be read as {format_of(path)}: {error}") from error
 
 
 def is_part_of_result(path: Path) -> bool:
@@ -92,7 +77,10 @@ def check_output(path: Path, *, overwrite: bool) -> None:
 
 def arrow_table(table: Any) -> pa.Table:
     """A pyarrow, pandas or Polars table (or anything with an Arrow stream) as a pyarrow Table."""
-    found = _as_table(table)
+    found = _as_table(collected(table))
+    twice = sorted({name for name in found.column_names if found.column_names.count(name) > 1})
+    if twice:
+        raise _several(twice)
     schema = plain_schema(found.schema)
     for i, field in enumerate(schema):
         column = found.column(i)
@@ -106,6 +94,17 @@ def arrow_table(table: Any) -> pa.Table:
         if is_ordered(field.type):
             found = found.set_column(i, with_order(found.schema.field(i), found.column(i)), found.column(i))
     return found
+
+
+def collected(rows: Any) -> Any:
+    """A LazyFrame of Polars as a DataFrame; everything else as it is."""
+    polars = sys.modules.get("polars")
+    is_lazy = polars is not None and isinstance(rows, polars.LazyFrame)
+    return rows.collect() if is_lazy else rows
+
+
+def _several(names: list[str]) -> InputError:
+    return InputError(f"an input has several columns called {', '.join(names)}. Rename them before the join.")
 
 
 def _outgrows_indices(column: pa.ChunkedArray) -> bool:
@@ -155,6 +154,8 @@ def _as_table(table: Any) -> pa.Table:
         return pa.Table.from_batches([table])
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(table, pandas.DataFrame):
+        if not table.columns.is_unique:
+            raise _several(sorted({str(label) for label in table.columns[table.columns.duplicated()]}))
         return table_of(table)
     polars = sys.modules.get("polars")
     if polars is not None and isinstance(table, polars.DataFrame):

@@ -9,17 +9,20 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
-from dovetail.core.tables import dataset_of, format_of, input_path, plain_schema
+from dovetail.core.file_formats import format_of, input_path
+from dovetail.core.tables import dataset_of, plain_schema, read_table
 from dovetail.errors import DovetailError, InputError, SourceError, StateError
 from dovetail.sources.protocol import Piece, Place, conform_schema
 from dovetail.storage.store import Entry, Store
@@ -60,6 +63,13 @@ class ParquetSource:
 
     def total_bytes(self) -> int:
         return self.rows * self._row_bytes
+
+    def with_columns(self, columns: Sequence[str]) -> ParquetSource:
+        """The same rows with these columns only, in this order."""
+        chosen = copy(self)
+        chosen.__dict__.pop("_row_bytes", None)
+        chosen.schema = pa.schema([self.schema.field(name) for name in columns], self.schema.metadata)
+        return chosen
 
     def select(self, columns: Sequence[str]) -> pa.Schema:
         return pa.schema([field for field in self.schema if field.name in columns])
@@ -160,17 +170,25 @@ def _field(schema: pa.Schema, column: str, name: str) -> pa.Field:
 
 
 def parquet_source(rows: Any, columns: Sequence[str] | None = None) -> ParquetSource | None:
-    """A path or a dataset as a source; None if it is something else."""
+    """A path or a dataset as a source; None if it is something else. Parquet alone is read a piece at a time."""
     if isinstance(rows, ds.Dataset):
         return ParquetSource(rows, "dataset", columns)
     if not isinstance(rows, str | os.PathLike):
         return None
     path = input_path(rows)
     if format_of(path) != "parquet":
-        raise InputError(
-            f"{path}: only Parquet files can be joined while they are read. Read other formats into a table first."
-        )
+        raise InputError(f"{path} is not Parquet: dovetail.join and the others take its path as an input.")
     return ParquetSource(dataset_of(path), str(path), columns)
+
+
+def file_rows(rows: Any) -> ParquetSource | pa.Table | None:
+    """A path as what can be joined: Parquet as a source, a file of another format as a table; None if it is no path.
+
+    CSV, JSON, Arrow and ORC are read whole: their rows cannot be read by position.
+    """
+    if isinstance(rows, str | os.PathLike) and format_of(path := input_path(rows)) != "parquet":
+        return read_table(path)
+    return parquet_source(rows)
 
 
 def group_sizes(metadata: pq.FileMetaData) -> tuple[int, ...]:
@@ -291,6 +309,12 @@ class ParquetRows:
     def group_starts(self) -> list[int]:
         """The position of the first row of each row group, and the number of all rows."""
         return list(accumulate((rows for file in self.files for rows in file.groups), initial=0))
+
+    def cut(self, wanted: int) -> list[tuple[int, int]]:
+        """All rows in about the given number of parts, which begin where row groups do: no row is decoded twice."""
+        starts = np.array(self.group_starts)
+        near = np.searchsorted(starts, np.linspace(0, self.rows, wanted + 1))
+        return list(pairwise(np.unique(starts[near]).tolist()))
 
     def total_bytes(self) -> int:
         return self.rows * self._row_bytes

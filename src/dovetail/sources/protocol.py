@@ -6,6 +6,7 @@ there are is known, and they can be read again, always in the same order (`Scan`
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -92,7 +93,7 @@ class Local:
     def open(self, position: Position = None) -> Generator[Piece, None, None]:
         try:
             for batch in self._batches:
-                yield Piece(batch, None)
+                yield Piece(_record_batch(batch), None)
                 del batch  # before the next is made
         finally:
             close = getattr(self._batches, "close", None)
@@ -102,8 +103,11 @@ class Local:
 
 def as_input(rows: Any) -> pa.Table | Source:
     """A table where the rows are at rest, a source where they are still to come."""
+    if isinstance(rows, type) or inspect.isroutine(rows):
+        made = getattr(rows, "__name__", "it")
+        raise InputError(f"{made} is a {'class' if isinstance(rows, type) else 'function'}: call it, {made}(…).")
     if isinstance(rows, Source):
-        return rows
+        return _checked(rows)
     if isinstance(rows, pa.RecordBatchReader):
         return Local(rows, rows.schema, "record batch reader")
     if isinstance(rows, Iterator):
@@ -119,6 +123,73 @@ def as_input(rows: Any) -> pa.Table | Source:
     except InputError:
         _check_whole(rows)
         raise
+
+
+def _record_batch(given: Any) -> pa.RecordBatch:
+    if isinstance(given, pa.RecordBatch):
+        return given
+    raise InputError(f"an iterator of record batches gave {_described(given)}")
+
+
+def _described(given: Any) -> str:
+    """What was given in the place of a record batch, and how to make one of it."""
+    advice = {
+        pa.Table: "give its batches one by one, table.to_batches()",
+        dict: "make a batch of it, pa.RecordBatch.from_pylist([…], schema)",
+        list: "make a batch of it, pa.RecordBatch.from_pylist(…, schema)",
+    }.get(type(given), "make a pyarrow.RecordBatch of it")
+    return f"a {type(given).__name__}, and not a pyarrow.RecordBatch: {advice}."
+
+
+def check_reading(reading: Any, source: Source) -> Any:
+    """What `open` gives must have pieces, one after the other."""
+    if hasattr(reading, "__next__"):
+        return reading
+    raise InputError(
+        f"open of {type(source).__name__} must give an iterator of dovetail.sources.Piece, and gave a "
+        f"{type(reading).__name__}: write it with yield, or give iter(…)."
+    )
+
+
+def check_piece(piece: Any, source: Source) -> Piece:
+    """What a reading gives must be a piece with a record batch."""
+    if isinstance(piece, Piece) and isinstance(piece.batch, pa.RecordBatch):
+        return piece
+    if isinstance(piece, Piece):
+        raise InputError(f"a Piece of {type(source).__name__} has {_described(piece.batch)}")
+    raise InputError(
+        f"open of {type(source).__name__} must give dovetail.sources.Piece(batch, position), and gave a "
+        f"{type(piece).__name__}: write yield Piece(batch, position)."
+    )
+
+
+def _checked(source: Source) -> Source:
+    """The source, whose parts must be what the protocol says."""
+    opens: Any = source.open
+    wrong = [
+        f"{name} must be {wanted}; got {getattr(source, name)!r}"
+        for name, kind, wanted in (
+            ("name", str, "text for errors"),
+            ("resumable", bool, "True or False"),
+            ("schema", pa.Schema, "a pyarrow.Schema"),
+        )
+        if not isinstance(getattr(source, name), kind)
+    ]
+    if not callable(opens):
+        wrong.append("open must be a method, open(position=None)")
+    elif not _takes_a_position(opens):
+        wrong.append("open must take a position: def open(self, position=None)")
+    if wrong:
+        raise InputError(f"{type(source).__name__}: {'; '.join(wrong)}. See help(dovetail.sources.Source).")
+    return source
+
+
+def _takes_a_position(call: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(call).bind(None)
+    except (TypeError, ValueError) as error:
+        return isinstance(error, ValueError)  # of some calls, no signature is known
+    return True
 
 
 def _check_whole(rows: Any) -> None:

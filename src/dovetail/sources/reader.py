@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -30,13 +30,23 @@ from dovetail.core.rows import Arrival, End, Event, Side, Stall, slices, take_ro
 from dovetail.core.threads import QueueClosedError
 from dovetail.errors import DovetailError, SourceError
 from dovetail.options import WAIT_MS
-from dovetail.sources.protocol import Piece, Position, Reading, Source, cause_of, conform_schema, joined_schema
+from dovetail.sources.protocol import (
+    Piece,
+    Position,
+    Reading,
+    Source,
+    cause_of,
+    check_piece,
+    check_reading,
+    conform_schema,
+    joined_schema,
+)
 from dovetail.visible import visible
 
 log = logging.getLogger("dovetail.sources")
 IDLE_S = 0.025  # without rows: more than a gap between batches
 ADVICE = "The results so far are valid; results of rows that did not arrive are missing."
-LARGE = 4  # times the room of a queue: larger batches are cut into copies
+LARGE = 4  # times the capacity of a queue: larger batches are cut into copies
 LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck in a source ends when that lets it go
 
 
@@ -57,6 +67,10 @@ class Retry:
     def pause_s(self, failures: int) -> float:
         """How long to wait after a number of failures in a row: twice as long each time, up to the longest pause."""
         return backoff(failures, self.first_pause_ms, self.longest_pause_ms) / 1000
+
+
+class TimeIsOverError(Exception):
+    """Nothing arrives, and the caller has waited long enough."""
 
 
 class Reader:
@@ -109,9 +123,10 @@ class Reader:
     def _once(self, position: Position, until: Position) -> Iterator[Piece]:
         # Sources that know no other end than their own are not asked for one.
         ends = () if until is None else (until,)
-        self._reading = reading = self._source.open(position, *ends)
+        self._reading = reading = check_reading(self._source.open(position, *ends), self._source)
         try:
             while not self._closed.is_set() and (piece := next(reading, None)) is not None:
+                piece = check_piece(piece, self._source)
                 piece = Piece(self._check_batch(piece.batch), piece.position)
                 yield piece
                 del piece
@@ -146,18 +161,20 @@ class Feed:
         self,
         sources: Sequence[Source],
         *,
-        room_bytes: int,
+        capacity_bytes: int,
         batch_rows: int,
         wait_ms: float = WAIT_MS,
         retry: Retry | None = None,
+        left_s: Callable[[], float | None] = lambda: None,
     ) -> None:
+        """`left_s`: for how long rows are waited for; None: without end."""
         names = _names(len(sources))
         self._readers = [
             Reader(source, retry, f"the {name} source", ADVICE) for name, source in zip(names, sources, strict=True)
         ]
         self._batch_rows = batch_rows
         self._wait_s = wait_ms / 1000
-        self._line = _Line(room_bytes, len(sources))
+        self._line = _Line(capacity_bytes, len(sources), left_s)
         self._threads = [
             threading.Thread(target=self._read, args=(number,), name=f"dovetail-{name}", daemon=True)
             for number, name in enumerate(names)
@@ -199,9 +216,9 @@ class Feed:
     def _put(self, number: int, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
             nbytes = max(1, int(batch.nbytes))
-            rows = max(1, self._line.room_bytes * batch.num_rows // nbytes)
+            rows = max(1, self._line.capacity_bytes * batch.num_rows // nbytes)
             # Slices of a large batch would keep all of it in memory, long after the source has let go of it.
-            is_large = nbytes > LARGE * self._line.room_bytes
+            is_large = nbytes > LARGE * self._line.capacity_bytes
             for piece in slices(batch, min(rows, self._batch_rows)):
                 self._line.put(Arrival(number, _copy(piece) if is_large else piece))
 
@@ -216,10 +233,11 @@ def _names(inputs: int) -> list[str]:
 
 
 class _Line:
-    """Events in the order of arrival. Rows of one input that wait take at most `room_bytes`, or are a single batch."""
+    """Events in the order of arrival. Rows of one input that wait take at most `capacity_bytes`, or are one batch."""
 
-    def __init__(self, room_bytes: int, inputs: int) -> None:
-        self.room_bytes = room_bytes
+    def __init__(self, capacity_bytes: int, inputs: int, left_s: Callable[[], float | None] = lambda: None) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._left_s = left_s
         self._events: deque[Event | SourceError] = deque()
         self._bytes = [0] * inputs
         self._changed = threading.Condition()
@@ -233,7 +251,7 @@ class _Line:
             if isinstance(event, Arrival):
                 number, size = event.input, event.batch.nbytes
                 self._changed.wait_for(
-                    lambda: self._closed or not self._bytes[number] or self._bytes[number] + size <= self.room_bytes
+                    lambda: self._closed or not self._bytes[number] or self._bytes[number] + size <= self.capacity_bytes
                 )
                 self._bytes[number] += size
             if self._closed:
@@ -251,7 +269,8 @@ class _Line:
                 if not self._changed.wait_for(self.waits, left_s):
                     self._stalls += 1
                     return Stall(None, self.waits, is_short=self._stalls < len(stalls_s))
-            self._changed.wait_for(self.waits)
+            if not self._changed.wait_for(self.waits, self._left_s()):
+                raise TimeIsOverError
             self._stalls = 0
             event = self._events.popleft()
             if isinstance(event, Arrival):
