@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 from tests.patience import PATIENCE_S
 from tests.storage.test_stored_state import QUERY, two_batches
 
@@ -49,6 +48,7 @@ def inputs(tmp_path: Path) -> list[object]:
     return ["--left", tmp_path / "a.parquet", "--right", tmp_path / "b.parquet"]
 
 
+@pytest.mark.one_in(2)
 def test_join_in_process(inputs: list[object], tmp_path: Path) -> None:
     out = tmp_path / "out"
     run = process("join", *inputs, "--on", "l.id = r.id", "--out", out, "--in-process")
@@ -86,7 +86,7 @@ def test_overwriting_leaves_other_files_alone(inputs: list[object], tmp_path: Pa
 def test_files_that_come_while_a_join_is_written_stay(tmp_path: Path) -> None:
     for name in ("part-0.parquet", "part-1.parquet", "_SUCCESS"):
         (tmp_path / name).write_text("of an earlier run")
-    with open_writer(Target(tmp_path, "parquet"), pa.schema({"k": pa.int64()}), Console()) as write:
+    with open_writer(Target(tmp_path, "parquet"), pa.schema({"k": pa.int64()})) as write:
         (tmp_path / "notes.txt").write_text("of somebody else")
         write(pa.table({"k": [1]}))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "part-0.parquet"]
@@ -162,10 +162,12 @@ def test_values_that_csv_and_json_do_not_have(tmp_path: Path) -> None:
         (["--select", "("], "cannot be read"),
         (["--select", "id, price AS id"], "two columns called 'id'"),
         (["--select", "r.name", "--how", "left_anti"], "the result has columns of l; got 'r'"),
-        (["--out", "x.xlsx"], "--out x.xlsx: .xlsx cannot be written. Give a file that ends with .csv, .json"),
+        (["--out", "x.xlsx"], "--out x.xlsx: .xlsx cannot be written. Give a file that ends with .parquet, .arrow,"),
         (["--out", "x.csv.gz"], ".gz cannot be written"),
-        (["--format", "xml"], "--format is one of parquet, csv, json"),
+        (["--format", "xml"], "--format is one of parquet, arrow, csv, json"),
         (["--format", "parquet"], "--format parquet needs --out"),
+        (["--format", "arrow"], "--format arrow needs --out"),
+        (["--spark", "--live"], "--spark joins files as a whole"),
         (["--format", "csv", "--out", "x.jsonl"], "x.jsonl is a file of json, --format says csv"),
     ],
 )
@@ -212,10 +214,10 @@ def test_one_row_is_no_rows(inputs: list[object]) -> None:
 
 def test_without_spark(inputs: list[object]) -> None:
     script = "import sys; sys.modules['pyspark'] = None; from dovetail.cli import main; main()"
-    command = [sys.executable, "-c", script, "join", *map(str, inputs), "--on", "l.id = r.id"]
+    command = [sys.executable, "-c", script, "join", *map(str, inputs), "--on", "l.id = r.id", "--spark"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith("error: PySpark is not installed: pip install 'pyspark[connect]==4.3.*' 'pandas<3'.")
+    assert run.stderr.startswith("error: PySpark is not installed: pip install 'dovetail-joins[spark]'.")
 
 
 def test_whoever_has_seen_enough_may_leave(inputs: list[object]) -> None:
@@ -239,6 +241,7 @@ def test_completion_for_shells() -> None:
     assert told.stdout.split() == ["left", "left_semi", "left_anti"]
 
 
+@pytest.mark.one_in(2)
 def test_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_joins, "CONDITIONS", small_joins.CONDITIONS[:1])
     monkeypatch.setattr(small_joins, "operator_names", lambda: ["shj"])
@@ -275,7 +278,6 @@ def test_explain(inputs: list[object]) -> None:
         ({"--memory": "much"}, "memory must be"),
         ({"--algorithm": "magic"}, "no algorithm is called 'magic'"),
         ({"--how": "sideways"}, "how must be one of"),
-        ({"--algorithm": "pmj", "--how": "left"}, "algorithm='pmj' supports inner joins only on Spark"),
         ({"--algorithm": "diag", "--on": "l.id < r.id"}, "needs an equality"),
     ],
 )
@@ -290,6 +292,12 @@ def test_a_wrong_request_is_one_line_and_exit_code_2(
     assert not list((tmp_path / "out").glob("*"))
 
 
+def test_what_spark_does_not_join_is_refused_before_it_starts(inputs: list[object]) -> None:
+    run = dovetail("join", *inputs, "--on", "l.id = r.id", "--algorithm", "pmj", "--how", "left", "--spark")
+    assert run.returncode == 2
+    assert "algorithm='pmj' supports inner joins only on Spark" in run.stderr
+
+
 def test_a_file_that_is_not_what_it_says(inputs: list[object], tmp_path: Path) -> None:
     (tmp_path / "c.parquet").write_text("not parquet")
     run = dovetail("explain", "--left", tmp_path / "c.parquet", *inputs[2:], "--on", "l.id = r.id")
@@ -301,12 +309,13 @@ def test_nanoseconds_are_refused_before_spark_starts(inputs: list[object], tmp_p
     """Spark cannot read them, even if nobody asks for the column."""
     pq.write_table(pa.table({"id": [1], "at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "ns.parquet")
     request = ["join", "--left", tmp_path / "ns.parquet", *inputs[2:], "--on", "l.id = r.id"]
-    refused = dovetail(*request)
+    refused = dovetail(*request, "--spark")
     assert refused.returncode == 2
     assert "column at has timestamps with nanoseconds, which Spark cannot read" in refused.stderr
-    assert dovetail(*request, "--in-process").returncode == 0
+    assert dovetail(*request).returncode == 0
 
 
+@pytest.mark.one_in(2)
 def test_progress_in_plain_text(inputs: list[object], tmp_path: Path) -> None:
     request = ["join", *inputs, "--on", "l.id = r.id", "--in-process", "--overwrite", "--out", tmp_path / "out"]
     assert process(*request).stderr == ""
@@ -350,3 +359,16 @@ def test_state_is_removed_when_it_is_certain(state: Path) -> None:
     again = dovetail("state", state, "--clean", QUERY, "--yes")
     assert again.returncode == 2
     assert "no state of a query" in again.stderr
+
+
+def test_a_name_of_a_column_joins_on_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,note,x\n1,a,1\n2,b,5\n3,c,9\n")
+    (tmp_path / "b.csv").write_text("id,note,y\n2,q,4\n3,r,1\n4,s,7\n")
+    places = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    out = tmp_path / "hits.parquet"
+    select = ["--select", "l.id, r.id AS other, note_right, y"]
+    result = dovetail("join", *places, "id", "--how", "full", "--out", str(out), *select)
+    assert result.returncode == 0, result.stderr
+    rows = pq.read_table(out).sort_by("id").to_pylist()
+    assert [row["id"] for row in rows] == [row["other"] for row in rows] == [1, 2, 3, 4]
+    assert [row["note_right"] for row in rows] == [None, "q", "r", "s"]

@@ -49,13 +49,13 @@ def has_rows(directory: Path) -> bool:
     return any(path.is_file() and path.stat().st_size > 1000 for path in directory.iterdir())
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("how", ["--in-process", "--live"])
-@pytest.mark.parametrize("name", ["out.csv", "out"])
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("how", ["--progress", "--live"])  # the first is the default: in process
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet", "out"])
 def test_rows_found_so_far_are_kept(files: list[str], tmp_path: Path, how: str, name: str) -> None:
     place = tmp_path / "results"
     place.mkdir()
-    out = place / name if name.endswith(".csv") else place
+    out = place / name if "." in name else place
     said = interrupted([*files, "--out", str(out), how], lambda: has_rows(place))
     found = re.search(KEPT, said)
     assert found is not None, said
@@ -75,7 +75,7 @@ def test_an_earlier_result_is_kept_instead(files: list[str], tmp_path: Path) -> 
     place.mkdir()
     out = place / "out.csv"
     out.write_text("a\n1\n")
-    words = [*files, "--out", str(out), "--overwrite", "--in-process"]
+    words = [*files, "--out", str(out), "--overwrite"]
     said = interrupted(words, lambda: has_rows(place))
     assert re.search(r"the earlier result in \S+ was kept; [\d,]+ rows found so far were not", said), said
     assert [(path.name, path.read_text()) for path in place.iterdir()] == [("out.csv", "a\n1\n")]
@@ -119,7 +119,7 @@ def test_what_waits_for_a_whole_group_is_written(tmp_path: Path) -> None:
         raise AssertionError("it goes on")
 
     out = tmp_path / "out.csv"
-    work = JoinToWrite(command, Target(out, "csv", True), None, None)  # type: ignore[arg-type]
+    work = JoinToWrite(command, Target(out, "csv", True), [], None)
     with pytest.raises(Interrupted, match="3 rows found so far"):
         work._write(batches(), schema)
     assert out.read_text().splitlines()[1:] == ["1,1", "2,2", "3,3"]

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dovetail.demo.scene import Rival, Scene
-from dovetail.demo.screen import HEIGHT, PHASES, ScenePanel, line, side_by_side, summary
+from dovetail.demo.screen import HEIGHT, PHASES, ScenePanel, headline, line, side_by_side, summary
 from dovetail.demo.senders import (
     FIRST,
     GRAIN_S,
@@ -101,6 +101,30 @@ def drawn(thing: object, width: int) -> list[str]:
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("width", [60, 120])
+def test_the_number_of_results_comes_first(scene: Scene, width: int) -> None:
+    """600 results, three lines high."""
+    lines = drawn(ScenePanel(scene), width)[:3]
+    assert [line[2:13] for line in lines] == ["█▀▀ █▀█ █▀█", "█▀█ █ █ █ █", "▀▀▀ ▀▀▀ ▀▀▀"]
+    assert "Spark's own join: 0" in lines[2]
+    assert "33 % of the rows" not in "".join(lines)
+
+
+def test_what_is_kept_is_a_share(scene: Scene) -> None:
+    """Rows of one input are in every cell, so that cells hold more rows than were sent."""
+    assert any("67% of the rows in memory, 33% on disk" in line for line in drawn(ScenePanel(scene), 80))
+    scene.ended = 131.0
+    assert any("at most 100 rows in memory at a time, in 2 cells" in line for line in drawn(ScenePanel(scene), 80))
+
+
+def test_the_headline_is_what_came_early(scene: Scene) -> None:
+    scene.rival.seconds = 15.0
+    lines = drawn(headline(scene), 80)
+    assert len(lines) == 3
+    assert lines[1].endswith("360 of 600")
+    assert [line[2:9] for line in drawn(headline(scene), 80)] == ["█▀▀ █▀█", "█▀█ █ █", "▀▀▀ ▀▀▀"]
+
+
 def test_phases_follow_the_senders(scene: Scene) -> None:
     phases = {round(moment.script_s, 1): moment.phase for moment in scene.history}
     (first_start, first_end), _ = silences(ORDERS, PAYMENTS)
@@ -114,7 +138,7 @@ def test_phases_follow_the_senders(scene: Scene) -> None:
 def test_every_frame_fits_and_has_the_same_height(scene: Scene, width: int, phase: str) -> None:
     scene.phase = phase
     lines = drawn(ScenePanel(scene), width)
-    assert len(lines) == 7 + HEIGHT + 1 + HEIGHT + 3
+    assert len(lines) == 10 + HEIGHT + 1 + HEIGHT + 3
     assert max(map(len, lines)) <= width
 
 
@@ -137,7 +161,7 @@ def test_both_joins_are_summed_up(scene: Scene) -> None:
     assert ours[:5] == ["dovetail", "360", "results", "60", "%"]  # the others came after the last row
     assert ours[5:] == ["after", "31.0", "s"]
     assert theirs[2:] == ["0", "results", "0", "%", "after", "33.0", "s"]
-    charts = drawn(ScenePanel(scene), 80)[7:]
+    charts = drawn(ScenePanel(scene), 80)[10:]
     assert "█" in charts[0]
     bars = [line[14:].strip() for line in charts[HEIGHT + 1 : 2 * HEIGHT + 1]]
     assert bars == ["█"] * HEIGHT  # all in the last second

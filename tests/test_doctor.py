@@ -76,9 +76,11 @@ def test_packages_that_are_missing_here() -> None:
 
 def test_what_is_to_be_installed_is_what_the_project_needs() -> None:
     text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
-    words = [doctor.INSTALL_SPARK, doctor.check_packages(HERE | {"modules": {}}).fix]
-    for requirement in [name for word in words for name in word.split("'")[1::2]]:
+    for requirement in doctor.check_packages(HERE | {"modules": {}}).fix.split("'")[1::2]:
         assert f'"{requirement}"' in text
+    name, extra = doctor.INSTALL_SPARK.split("'")[1].rstrip("]").split("[")
+    assert f'name = "{name}"' in text
+    assert f"\n{extra} = [" in text
 
 
 @pytest.mark.parametrize(

@@ -54,20 +54,29 @@ def take_options(
     """Options of the command itself."""
 
 
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="LEFT RIGHT CONDITION",
+        help='Both inputs and the condition, in quotes: a.csv b.csv "l.x < r.y". Those that options give are left out.',
+        show_default=False,
+    ),
+]
 Left = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="FILE",
-        help="The left input, `l` in the condition: a Parquet, CSV, JSON or ORC file, a directory of them, or "
+        help="The left input, `l` in the condition: a Parquet, CSV, JSON, Arrow or ORC file, a directory of them, or "
         "grpc://host:port/name, a dataset of an Arrow Flight server, which is joined as it arrives.",
         rich_help_panel=INPUTS,
     ),
 ]
 Right = Annotated[
-    str, typer.Option(metavar="FILE", help="The right input, `r` in the condition.", rich_help_panel=INPUTS)
+    str | None, typer.Option(metavar="FILE", help="The right input, `r` in the condition.", rich_help_panel=INPUTS)
 ]
 On = Annotated[
-    str, typer.Option(metavar="SQL", help='The condition: "l.id = r.id AND l.t < r.t".', rich_help_panel=INPUTS)
+    str | None,
+    typer.Option(metavar="SQL", help='The condition: "l.id = r.id AND l.t < r.t".', rich_help_panel=INPUTS),
 ]
 How = Annotated[
     str,
@@ -96,16 +105,24 @@ Algorithm = Annotated[
     ),
 ]
 InProcess = Annotated[
-    bool,
-    typer.Option("--in-process/--no-in-process", help="Join in this process, without Spark.", rich_help_panel=RUN),
+    bool | None,
+    typer.Option(
+        "--in-process/--spark",
+        " /--no-in-process",
+        help="Join in this process, or on Spark. By default in this process, if both inputs as tables take at most a "
+        "quarter of the free memory, else on Spark.",
+        rich_help_panel=RUN,
+        show_default=False,
+    ),
 ]
 
 
 @app.command()
 def join(
-    left: Left,
-    right: Right,
-    on: On,
+    words: Words = None,
+    left: Left = None,
+    right: Right = None,
+    on: On = None,
     how: How = "inner",
     select: Annotated[
         str | None,
@@ -128,11 +145,11 @@ def join(
         str, typer.Option(metavar="TEXT", help="Appended to right column names that clash.", rich_help_panel=RESULT)
     ] = "_right",
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="PATH",
-            help="A directory for the results, or a file that ends with .csv or .jsonl. By default a table of the "
-            "first rows is printed.",
+            help="A file that ends with .parquet, .arrow, .csv or .jsonl, or a directory, with a slash at the end. By "
+            "default a table of the first rows is printed.",
             rich_help_panel=RESULT,
         ),
     ] = None,
@@ -141,8 +158,8 @@ def join(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="parquet, csv or json (a line for each row); the last two are printed, if there is no --out.",
-            autocompletion=lambda: ["parquet", "csv", "json"],
+            help="parquet, arrow, csv or json (a line for each row); the last two are printed, if there is no --out.",
+            autocompletion=lambda: ["parquet", "arrow", "csv", "json"],
             rich_help_panel=RESULT,
         ),
     ] = None,
@@ -156,7 +173,7 @@ def join(
     ] = False,
     memory: Memory = None,
     algorithm: Algorithm = "auto",
-    in_process: InProcess = False,
+    in_process: InProcess = None,
     progress: Annotated[
         bool | None,
         typer.Option(
@@ -186,41 +203,89 @@ def join(
         typer.Option(metavar="FILE", help="Write a report of the run to this HTML file.", rich_help_panel=MONITORING),
     ] = None,
 ) -> None:
-    """Join two files on any condition, on Spark or in this process, and print the result or write it to files.
+    """Join two files on any condition, and print the result or write it to files.
 
-        dovetail join --left orders.parquet --right payments.csv --on "l.id = r.order_id" --select "l.id, r.amount"
+        dovetail join orders.parquet payments.csv "l.id = r.order_id" --select "l.id, r.amount" --out paid.parquet
 
-    With `--live`, `--watch`, `--record` or `--report` files are joined in this process as they are read, by an
-    algorithm that answers early.
+    Files that fit in memory are joined in this process, larger ones on Spark. With `--live`, `--watch`, `--record` or
+    `--report` files are joined in this process as they are read, by an algorithm that answers early.
     """
-    from dovetail.cli.request import Interrupted, JoinCommand, MonitorOptions, any_remote, run_join
+    from dovetail.cli.early_checks import Asked, any_remote, check_early
     from dovetail.cli.results import Target
+    from dovetail.cli.runtime import choose_runtime
+
+    asked, target = Asked.read(words or (), left, right, on), Target.read(out, format_)
+    as_it_comes = live or watch or record is not None or report is not None or any_remote(*asked.places)
+    condition = check_early(asked, how, memory, in_process=True if as_it_comes else in_process)
+    runtime = choose_runtime(asked, condition, in_process, as_it_comes=as_it_comes)
+    from dovetail.cli.request import Interrupted, JoinCommand, MonitorOptions, run_join
 
     options = MonitorOptions(live, watch, port, record, report)
     command = JoinCommand.read(
-        (left, right),
-        on,
+        asked.places,
+        asked.on,
         how,
-        in_process=in_process,
-        as_it_comes=options.wanted or any_remote(left, right),
+        in_process=runtime.in_process,
+        as_it_comes=as_it_comes,
         select=select,
         suffix=suffix,
         memory=memory,
         algorithm=algorithm,
         limit=limit,
     )
+    if in_process is None and not runtime.in_process:
+        errors.print(str(runtime), highlight=False, markup=False, soft_wrap=True)
     started = time.perf_counter()
     try:
-        outcome = run_join(command, Target.read(out, format_), options, console, overwrite=overwrite, progress=progress)
+        outcome = run_join(command, target, options, console, overwrite=overwrite, progress=progress)
     except Interrupted as stopped:
         errors.print(str(stopped), highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
-    words = f"{outcome.rows:,} {'row' if outcome.rows == 1 else 'rows'} in {time.perf_counter() - started:.1f} s"
+    said = f"{outcome.rows:,} {'row' if outcome.rows == 1 else 'rows'} in {time.perf_counter() - started:.1f} s"
     if out is not None:
-        console.print(f"{words}, written to {visible(str(out))}", highlight=False, markup=False)
-    else:
-        more = "; there are more: --limit shows as many as it says, --out writes all" if outcome.is_cut else ""
-        errors.print(f"{words}{more}", highlight=False, soft_wrap=True)
+        console.print(f"{said}, written to {visible(out)}", highlight=False, markup=False, soft_wrap=True)
+        return
+    more = "; there are more: --limit shows as many as it says, --out writes all" if outcome.is_cut else ""
+    errors.print(f"{said}{more}", highlight=False, soft_wrap=True)
+    if outcome.left_out:
+        errors.print(outcome.left_out, highlight=False, soft_wrap=True)
+
+
+@app.command("sql")
+def run_sql(
+    query: Annotated[str, typer.Argument(metavar="SQL", help='The query: "SELECT … FROM trips JOIN fares ON …".')],
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=FILE]…", help="The tables of the query: Parquet, CSV, JSON or ORC files."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Where the result goes, as for `dovetail join`.", rich_help_panel=RESULT),
+    ] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="As for `dovetail join`.", rich_help_panel=RESULT),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite/--no-overwrite", help="Replace an earlier result there.", rich_help_panel=RESULT),
+    ] = False,
+) -> None:
+    """Answer a SQL query over files in this process: joins, filters, groups, order.
+
+        dovetail sql "SELECT * FROM trips t JOIN fares f ON t.km < f.up_to" trips=trips.csv fares=fares.parquet
+
+    A file can also be named in the query, in quotes: FROM 'trips.csv'.
+    """
+    from dovetail.cli.results import Target
+    from dovetail.cli.sql_command import read_tables, run_query
+
+    target, started = Target.read(out, format_), time.perf_counter()
+    rows = run_query(query, read_tables(tables or ()), target, console, overwrite=overwrite)
+    words = f"{rows:,} {'row' if rows == 1 else 'rows'} in {time.perf_counter() - started:.1f} s"
+    shown = target.rows_for_people
+    more = f"; the first {shown} are shown, --out writes all" if shown is not None and rows > shown else ""
+    errors.print(f"{words}{more}", highlight=False, soft_wrap=True)
 
 
 @app.command("watch")
@@ -239,13 +304,14 @@ def watch_recordings(
 
 @app.command()
 def explain(
-    left: Left,
-    right: Right,
-    on: On,
+    words: Words = None,
+    left: Left = None,
+    right: Right = None,
+    on: On = None,
     how: How = "inner",
     memory: Memory = None,
     algorithm: Algorithm = "auto",
-    in_process: InProcess = False,
+    in_process: InProcess = None,
     progressive: Annotated[
         bool, typer.Option("--progressive", help="A join with --live, --watch, --record or --report.")
     ] = False,
@@ -255,14 +321,26 @@ def explain(
     It looks at the data as the join does. On Spark, which it starts, it takes a sample, and reads the keys of Parquet
     files that are clustered alike. In process it reads the columns of the condition. A wrong request is refused first.
     """
-    from dovetail.cli.request import JoinCommand, any_remote, explain_join
+    from dovetail.cli.early_checks import Asked, any_remote, check_early
+    from dovetail.cli.runtime import choose_runtime
 
-    as_it_comes = progressive or any_remote(left, right)
+    asked = Asked.read(words or (), left, right, on)
+    as_it_comes = progressive or any_remote(*asked.places)
+    condition = check_early(asked, how, memory, in_process=True if as_it_comes else in_process)
+    runtime = choose_runtime(asked, condition, in_process, as_it_comes=as_it_comes)
+    from dovetail.cli.request import JoinCommand, explain_join
+
     command = JoinCommand.read(
-        (left, right), on, how, in_process=in_process, as_it_comes=as_it_comes, memory=memory, algorithm=algorithm
+        asked.places,
+        asked.on,
+        how,
+        in_process=runtime.in_process,
+        as_it_comes=as_it_comes,
+        memory=memory,
+        algorithm=algorithm,
     )
     plan = explain_join(command)
-    console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{plan.explain()}\nwhere      {runtime}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

@@ -33,7 +33,7 @@ from dovetail.visible import visible
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
 OLDEST_SPARK, TESTED_SPARK = (4, 0), (4, 3)
 PACKAGES = {"numba": "numba>=0.68", "pyarrow": "pyarrow>=26", "pandas": "pandas<3"}  # as in pyproject.toml
-INSTALL_SPARK = "pip install 'pyspark[connect]==4.3.*' 'pandas<3'"
+INSTALL_SPARK = "pip install 'dovetail-joins[spark]'"
 LITTLE_BYTES = 5 << 30  # of disk: joins that spill may soon fill it
 NO_BYTES = 100 << 20
 SKEW_S = 2.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import signal
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -19,16 +19,19 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from dovetail import calls
+from dovetail.cli.early_checks import any_remote
 from dovetail.cli.results import GROUP_ROWS, PARQUET, Target, open_writer
 from dovetail.cli.selection import Selection
-from dovetail.condition import parse
+from dovetail.cli.table import ColumnOfResult, show_table
+from dovetail.cli.without_pandas import allow_pandas
+from dovetail.condition import columns_of, parse
 from dovetail.core.addresses import parse_address, redacted
-from dovetail.core.join_types import JoinType
+from dovetail.core.file_formats import format_of, input_path
 from dovetail.core.metrics import Observer, Progress
 from dovetail.core.owned_directories import remove_owned, temporary_directory
-from dovetail.core.tables import dataset_of, format_of, input_path, plain_schema
+from dovetail.core.rows import Side
+from dovetail.core.tables import dataset_of, plain_schema, read_table
 from dovetail.errors import InputError
-from dovetail.execution.output import output_schema
 from dovetail.monitoring.progress_bar import watched
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.report import report as write_report
@@ -38,10 +41,9 @@ from dovetail.operators.registry import parameter_names
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import InputFacts, Unseen, plan_join
 from dovetail.request import Request
+from dovetail.result_columns import ResultColumns
 from dovetail.sources import Source, flight
 from dovetail.storage.budget import bytes_of
-
-REMOTE = re.compile(r"grpc(\+\w+)?:", re.IGNORECASE)
 
 
 class MonitorOptions(NamedTuple):
@@ -124,12 +126,16 @@ class JoinCommand(NamedTuple):
             diagonal=Unseen() if self.is_at_rest() else None,
         )
         memory_bytes = bytes_of(request.memory)
-        plan = plan_join(condition, request.how, facts, algorithm=request.algorithm, memory_bytes=memory_bytes)
-        self.selection(schemas, plan.how)
+        plan_join(condition, request.how, facts, algorithm=request.algorithm, memory_bytes=memory_bytes)
+        self.selection(schemas)
 
-    def selection(self, schemas: Sequence[pa.Schema], how: JoinType) -> Selection:
+    def columns(self, schemas: Sequence[pa.Schema]) -> ResultColumns:
+        """Those of the result."""
+        return ResultColumns.of(self.request, schemas[0], schemas[1])
+
+    def selection(self, schemas: Sequence[pa.Schema]) -> Selection:
         """The columns that are wanted."""
-        return Selection.read(self.select, (schemas[0], schemas[1]), self.request.suffix, how)
+        return Selection.read(self.select, self.columns(schemas))
 
     def schemas(self) -> list[pa.Schema]:
         return [
@@ -160,6 +166,7 @@ class JoinCommand(NamedTuple):
 class Outcome(NamedTuple):
     rows: int
     is_cut: bool = False  # there are more than a table for people has
+    left_out: str = ""  # what to say of columns for which there was no room
 
 
 class Interrupted(Exception):  # noqa: N818  not an error
@@ -213,18 +220,24 @@ def run_join(
     shown = target.rows_for_people if command.request.limit is None else None
     if shown is not None:  # one more says whether there are more
         command = command._replace(request=command.request.but(limit=shown + 1))
-    work = JoinToWrite(command, target, console, shown)
+    work = JoinToWrite(command, target, [], shown)
     target.check_schema(work.schema())
+    if target.prints_lines and sys.stdout.isatty():  # they would be drawn over
+        progress = False
     try:
         if command.as_it_comes:
-            return work.join_watched(options)
-        with watched(progress) as observer:
-            return work.join_in_process(observer) if command.in_process else work.join_on_spark(observer)
+            outcome = work.join_watched(options)
+        else:
+            with watched(progress) as observer:
+                outcome = work.join_in_process(observer) if command.in_process else work.join_on_spark(observer)
     except KeyboardInterrupt:
         if target.path is not None:  # what Spark could not remove any more
             shutil.rmtree(target.path / "_temporary", ignore_errors=True)
         nothing = "" if target.path is None else f"nothing was written to {target.path}; "
         raise Interrupted(f"interrupted: {nothing}the join is not complete") from None
+    finally:  # when nothing else is drawn any more
+        said = [show_table(rows, console, work.columns()) for rows in work.for_people]
+    return outcome._replace(left_out="".join(said))
 
 
 def explain_join(command: JoinCommand) -> JoinPlan:
@@ -232,9 +245,7 @@ def explain_join(command: JoinCommand) -> JoinPlan:
     command.check()
     if command.in_process:
         return calls.explain(command.of_files())
-    from dovetail.spark.session.session import session_for_now
-
-    with session_for_now() as spark:
+    with _spark() as spark:
         return calls.explain(command.of_frames(spark))
 
 
@@ -243,8 +254,8 @@ class JoinToWrite(NamedTuple):
 
     command: JoinCommand
     target: Target
-    console: Console
-    shown: int | None  # rows of a table for people
+    for_people: list[pa.Table]  # what is to be shown on the terminal, at the end
+    shown: int | None  # how many rows of it
 
     def join_in_process(self, observer: Observer | None) -> Outcome:
         (observer or _unobserved)(Progress("reading"))
@@ -259,15 +270,13 @@ class JoinToWrite(NamedTuple):
 
     def join_on_spark(self, observer: Observer | None) -> Outcome:
         """Spark writes Parquet into a directory itself; what else there is, is made of such files."""
-        from dovetail.spark.session.session import session_for_now
-
         observe = observer or _unobserved
         observe(Progress("starting Spark"))
-        with session_for_now() as spark:
+        with _spark() as spark:
             request = self.command.of_frames(spark)
             observe(Progress("joining"))
             joined = self._selection().of_frame(calls.join(request))
-            if self.target.path is not None and self.target.format == PARQUET:
+            if self.target.path is not None and self.target.format == PARQUET and not self.target.is_file:
                 joined.write.mode("overwrite").parquet(str(self.target.path))
                 return Outcome(spark.read.parquet(str(self.target.path)).count())
             directory = temporary_directory()
@@ -285,11 +294,10 @@ class JoinToWrite(NamedTuple):
         return self._selection().of_schema(self._result_schema())
 
     def _result_schema(self) -> pa.Schema:
-        left, right = (plain_schema(schema) for schema in self.command.schemas())
-        return output_schema(left, right, self.command.request.suffix, JoinType.read(self.command.request.how))
+        return self.command.columns([plain_schema(schema) for schema in self.command.schemas()]).schema
 
     def _selection(self) -> Selection:
-        return self.command.selection(self.command.schemas(), JoinType.read(self.command.request.how))
+        return self.command.selection(self.command.schemas())
 
     def _write(
         self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, selection: Selection | None = None
@@ -297,8 +305,8 @@ class JoinToWrite(NamedTuple):
         """All results; after Ctrl-C those that were found, unless they would take the place of an earlier result."""
         selection = selection or self._selection()
         rows, left, has_result, is_stopped = 0, self.shown, self.target.has_result, False
-        path = self.target.path
-        with Interrupts() as interrupts, open_writer(self.target, selection.of_schema(schema), self.console) as write:
+        path, show = self.target.path, self.for_people.append
+        with Interrupts() as interrupts, open_writer(self.target, selection.of_schema(schema), show) as write:
             try:
                 for group in _in_groups(interrupts.await_each(batches), schema):
                     written = group if left is None else group.slice(0, left)
@@ -319,6 +327,22 @@ class JoinToWrite(NamedTuple):
         is_cut = self.shown is not None and rows > self.shown
         return Outcome(self.shown if is_cut and self.shown is not None else rows, is_cut)
 
+    def columns(self) -> list[ColumnOfResult]:
+        """Which input each column that is shown comes from, and whether the condition has it."""
+        request = self.command.request
+        left, right = (plain_schema(schema) for schema in self.command.schemas())
+        condition = parse(request.on, left, right, in_process=self.command.in_process)
+        parts = (*condition.conjuncts, *condition.filters[0], *condition.filters[1])
+        keys = {(column.side, column.name) for part in parts for column in columns_of(part)}
+        columns = self.command.columns((left, right))
+        named = {
+            place: (side, columns.schemas[side].names[own])
+            for side in reversed(Side)  # what both have is shown as the left one's
+            for own, place in columns.places_of(side)
+        }
+        found = (named[position] for position in self._selection().positions)
+        return [ColumnOfResult(side is Side.RIGHT, (side, name) in keys) for side, name in found]
+
 
 def _in_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """The same rows in groups, of which there is at least one; after Ctrl-C, those that have come."""
@@ -333,11 +357,6 @@ def _in_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator
         yield pa.Table.from_batches(waiting, schema)
         raise
     yield pa.Table.from_batches(waiting, schema)
-
-
-def any_remote(*places: str) -> bool:
-    """Whether any of the places is a dataset of a Flight server."""
-    return any(REMOTE.match(place) for place in places)
 
 
 def _remote(place: str) -> Source | None:
@@ -358,7 +377,7 @@ def _remote(place: str) -> Source | None:
 
 
 def _file(path: Path) -> Any:
-    return path if format_of(path) == "parquet" else dataset_of(path).to_table()
+    return path if format_of(path) == "parquet" else read_table(path)
 
 
 def _check_for_spark(path: Path) -> None:
@@ -373,6 +392,15 @@ def _check_for_spark(path: Path) -> None:
                 f"{path}: column {column.path} has timestamps with nanoseconds, which Spark cannot read. Join it in "
                 "process (--in-process), or write the file with microseconds."
             )
+
+
+@contextmanager
+def _spark() -> Iterator[Any]:
+    allow_pandas()
+    from dovetail.spark.session.session import session_for_now
+
+    with session_for_now() as session:
+        yield session
 
 
 def _unobserved(_: Progress) -> None:

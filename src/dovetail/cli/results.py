@@ -1,9 +1,9 @@
-"""Where the rows of `dovetail join` go: files of Parquet, CSV or JSON lines, or standard output.
+"""Where the rows of `dovetail join` go: files of Parquet, Arrow, CSV or JSON lines, or standard output.
 
-    --out joined/                  a directory of Parquet; with --format csv or json, of these
-    --out joined.csv, .jsonl       one file
-    --format csv, json             standard output, for other programs
-    nothing                        standard output, a table of the first rows, for people
+    --out hits.parquet, .arrow, .csv, .jsonl     one file
+    --out hits/, or a name without such an end   a directory: of Parquet, or of what --format says
+    --format csv, json                           standard output, for other programs
+    nothing                                      standard output, a table of the first rows, for people
 
 Files take the place of earlier ones when they are whole.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -25,26 +26,30 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from dovetail.core.addresses import local_path
 from dovetail.core.directories import check_link
 from dovetail.core.drafts import draft, is_draft
-from dovetail.core.tables import check_output, is_part_of_result
+from dovetail.core.tables import check_output, is_part_of_result, uses_dictionaries
 from dovetail.errors import InputError
 from dovetail.visible import visible
 
-PARQUET, CSV, JSON, TABLE = "parquet", "csv", "json", "table"
-FORMATS = (PARQUET, CSV, JSON)
-FILES = {".csv": CSV, ".json": JSON, ".jsonl": JSON, ".ndjson": JSON}
-OTHERS = {".arrow", ".avro", ".feather", ".gz", ".orc", ".tsv", ".txt", ".xls", ".xlsx", ".zip"}
+PARQUET, ARROW, CSV, JSON, TABLE = "parquet", "arrow", "csv", "json", "table"
+FORMATS = (PARQUET, ARROW, CSV, JSON)
+FILES = {
+    ".parquet": PARQUET,
+    ".arrow": ARROW,
+    ".feather": ARROW,
+    ".csv": CSV,
+    ".json": JSON,
+    ".jsonl": JSON,
+    ".ndjson": JSON,
+}
+OTHERS = {".avro", ".gz", ".orc", ".tsv", ".txt", ".xls", ".xlsx", ".zip"}
 """Files of other formats: a directory of such a name is not what is meant."""
-SUFFIXES = {PARQUET: ".parquet", CSV: ".csv", JSON: ".json"}
+SUFFIXES = {PARQUET: ".parquet", ARROW: ".arrow", CSV: ".csv", JSON: ".json"}
 GROUP_ROWS = 1 << 20  # rows of one group in a Parquet file
 SHOWN_ROWS = 20  # of a table for people, if no limit is given
-WIDEST = 48  # letters of a value there
 
 
 class Target(NamedTuple):
@@ -55,21 +60,23 @@ class Target(NamedTuple):
     is_file: bool = False
 
     @classmethod
-    def read(cls, out: Path | None, format_: str | None) -> Target:
+    def read(cls, given: str | os.PathLike[str] | None, format_: str | None) -> Target:
+        """A name that ends with a slash is a directory, whatever its suffix, and so is one that is there already."""
         if format_ is not None and format_ not in FORMATS:
             raise InputError(f"--format is one of {', '.join(FORMATS)}; got {format_!r}.")
-        if out is None:
-            if format_ == PARQUET:
-                raise InputError("--format parquet needs --out, a directory; csv and json can go to standard output.")
+        if given is None:
+            if format_ in (PARQUET, ARROW):
+                raise InputError(f"--format {format_} needs --out; csv and json can go to standard output.")
             return cls(None, format_ or TABLE)
-        local_path(out, "--out is a path of this machine")
-        named = None if out.is_dir() else FILES.get(out.suffix)
+        out = local_path(given, "--out is a path of this machine")
+        is_directory = os.fspath(given).endswith("/") or out.is_dir()
+        named = None if is_directory else FILES.get(out.suffix.lower())
         if named is not None and format_ not in (None, named):
             raise InputError(f"--out {out} is a file of {named}, --format says {format_}: leave one of them out.")
-        if not out.is_dir() and out.suffix.lower() in OTHERS:
+        if not is_directory and out.suffix.lower() in OTHERS:
             raise InputError(
                 f"--out {out}: {out.suffix} cannot be written. Give a file that ends with {', '.join(FILES)}, "
-                "or a directory for Parquet."
+                "or a directory, with a slash at the end."
             )
         return cls(out, named or format_ or PARQUET, named is not None)
 
@@ -95,7 +102,11 @@ class Target(NamedTuple):
             raise InputError(f"{self.path} cannot be written to: {error.strerror}.") from error
 
     def check_schema(self, schema: pa.Schema) -> None:
-        """CSV has values only."""
+        """CSV has values only, and an Arrow file one dictionary of a column for all rows, which grows as they come."""
+        inside = [field.name for field in schema if pa.types.is_nested(field.type) and uses_dictionaries(field.type)]
+        if self.format == ARROW and inside:
+            names = ", ".join(inside)
+            raise InputError(f"an Arrow file cannot hold dictionaries in lists and structs: {names}. Write Parquet.")
         nested = [field.name for field in schema if pa.types.is_nested(field.type)]
         if self.format == CSV and nested:
             names = ", ".join(nested)
@@ -108,6 +119,11 @@ class Target(NamedTuple):
             return self.path is not None and self.path.exists()
         files = self.path.iterdir() if self.path.is_dir() else ()
         return any(is_part_of_result(file) and not file.name.startswith(".") for file in files)
+
+    @property
+    def prints_lines(self) -> bool:
+        """Whether rows go to standard output as they are found."""
+        return self.path is None and self.format != TABLE
 
     @property
     def rows_for_people(self) -> int | None:
@@ -125,31 +141,34 @@ def _print(data: bytes) -> None:
 
 
 @contextmanager
-def open_writer(target: Target, schema: pa.Schema, console: Console) -> Iterator[Write]:
-    """Called with tables of the schema. Files and tables appear when all is written."""
+def open_writer(
+    target: Target, schema: pa.Schema, show: Callable[[pa.Table], object] = lambda _: None
+) -> Iterator[Write]:
+    """Called with tables of the schema. Files appear when all is written; `show` gets what is a table for people."""
     if target.format == TABLE:
         shown: list[pa.Table] = []
         yield shown.append
-        console.print(draw_table(pa.concat_tables(shown) if shown else schema.empty_table(), console))
+        show(pa.concat_tables(shown) if shown else schema.empty_table())
     elif target.path is None:
         yield _text_writer(target.format, _print)
         sys.stdout.flush()
-    elif target.is_file:
-        with draft(target.path) as file:
-            yield _text_writer(target.format, file.write)
     else:
-        with _replace_directory(target.path, f"part-0{SUFFIXES[target.format]}") as file:
+        one_file = draft(target.path) if target.is_file else _replace_directory(target.path, target.format)
+        with one_file as file:
             if target.format == PARQUET:
                 with pq.ParquetWriter(file, schema) as groups:
                     yield lambda table: groups.write_table(table, GROUP_ROWS)
+            elif target.format == ARROW:
+                with pa.ipc.new_file(file, _plain(schema)) as batches:
+                    yield lambda table: batches.write_table(_without_dictionaries(table))
             else:
                 yield _text_writer(target.format, file.write)
 
 
 @contextmanager
-def _replace_directory(directory: Path, name: str) -> Iterator[BinaryIO]:
+def _replace_directory(directory: Path, format_: str) -> Iterator[BinaryIO]:
     """A file that takes the place of an earlier result in the directory when it is whole."""
-    with draft(directory / name) as file:
+    with draft(directory / f"part-0{SUFFIXES[format_]}") as file:
         yield file
         for path in directory.iterdir():
             if is_part_of_result(path) and not is_draft(path):  # another process may be writing one
@@ -173,8 +192,13 @@ def _csv_writer(write: Callable[[bytes], Any]) -> Write:
 
 
 def _without_dictionaries(table: pa.Table) -> pa.Table:
-    types = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in table.schema]
-    return table.cast(pa.schema([field.with_type(type_) for field, type_ in zip(table.schema, types, strict=True)]))
+    return table.cast(_plain(table.schema))
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """With values in place of dictionaries: CSV has none, and an Arrow file one for all rows, known from the start."""
+    types = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema]
+    return pa.schema([field.with_type(type_) for field, type_ in zip(schema, types, strict=True)])
 
 
 def _write_json(table: pa.Table, write: Callable[[bytes], Any]) -> None:
@@ -198,28 +222,3 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, Decimal):
         return float(value)
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def draw_table(rows: pa.Table, console: Console) -> Table:
-    """For people: numbers to the right, long values shortened."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for field in rows.schema:
-        is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        is_number = is_number or pa.types.is_decimal(field.type)
-        table.add_column(
-            Text(visible(field.name, one_line=True)),
-            justify="right" if is_number else "left",
-            no_wrap=console.is_terminal,
-        )
-    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-        table.add_row(*map(_cell, row))
-    if not console.is_terminal:  # nothing is cut off where no one can make the window wider
-        table.width = console.measure(table, options=console.options.update(width=1 << 14)).maximum
-    return table
-
-
-def _cell(value: Any) -> Text:
-    if value is None:
-        return Text("null", "dim")
-    words = visible(str(value).replace("\n", "⏎"), one_line=True)
-    return Text(words if len(words) <= WIDEST else words[: WIDEST - 1] + "…")

@@ -14,10 +14,9 @@ from sqlglot import exp
 
 from dovetail.arguments import nearest
 from dovetail.condition.dialect import DIALECT
-from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError
-from dovetail.execution.output import output_schema
+from dovetail.result_columns import ResultColumns
 
 HOW = '--select takes columns, such as "l.id, r.amount AS paid"'
 
@@ -29,9 +28,9 @@ class Selection(NamedTuple):
     names: list[str]
 
     @classmethod
-    def read(cls, text: str | None, schemas: tuple[pa.Schema, pa.Schema], suffix: str, how: JoinType) -> Selection:
+    def read(cls, text: str | None, columns: ResultColumns) -> Selection:
         """All columns, if the text is None."""
-        known = ResultColumns(schemas, output_schema(*schemas, suffix, how), how)
+        known = NamedColumns(columns)
         chosen = [pair for item in _items(text or "*") for pair in known.find(item)]
         names = [name for _, name in chosen]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -63,15 +62,15 @@ def _items(text: str) -> list[exp.Expr]:
     return list(tree.expressions)
 
 
-class ResultColumns:
+class NamedColumns:
     """The columns of a result by the names that people use for them."""
 
-    def __init__(self, schemas: tuple[pa.Schema, pa.Schema], result: pa.Schema, how: JoinType) -> None:
-        self._result = result.names
-        shown = [side for side in Side if how.only in (None, side)]
-        starts = {side: 0 if side is shown[0] else len(schemas[0]) for side in shown}
+    def __init__(self, columns: ResultColumns) -> None:
+        self._result = columns.schema.names
         self._of = {
-            side.alias: {name: starts[side] + n for n, name in enumerate(schemas[side].names)} for side in shown
+            side.alias: {columns.schemas[side].names[own]: n for own, n in columns.places_of(side)}
+            for side in Side
+            if columns.how.only in (None, side)
         }
 
     def find(self, item: exp.Expr) -> list[tuple[int, str]]:

@@ -1,6 +1,6 @@
 """Two servers that stall, a join on Spark that uses the stalls, and beside it Spark's own join.
 
-Which payments came within ten seconds of an order, and cover it? There is no equality, so that Spark refuses to join
+Which payments came within ten minutes of an order, and cover it? There is no equality, so that Spark refuses to join
 the streams: its own join is a batch job that starts when the last row has arrived.
 
 Flight server: orders   --+--> dovetail.join(…, memory=…) on Spark --> parquet --> counted --+
@@ -14,8 +14,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,11 @@ from rich.console import Console
 
 from dovetail.api import join
 from dovetail.core.owned_directories import remove_owned, temporary_directory
-from dovetail.demo.scene import Fingerprint, Rival, Scene
-from dovetail.demo.screen import remark, say, screen, side_by_side, summary
+from dovetail.demo.scene import CELLS, Fingerprint, Rival, Scene
+from dovetail.demo.screen import headline, remark, say, screen, side_by_side, summary
 from dovetail.demo.senders import Script, Sender, senders, write_script
 from dovetail.monitoring.spark_streams import MicroBatches, known_figures
 
-CELLS = 2
 METRICS = "dovetail"
 POLL_S = 0.25
 NEXT = 'Try it on files of yours: {} join --left a.parquet --right b.csv --on "l.x < r.y" --live'
@@ -37,13 +35,16 @@ NEXT = 'Try it on files of yours: {} join --left a.parquet --right b.csv --on "l
 
 def run(console: Console, compare: bool = False) -> bool:
     """Run the demo; True if all answers are right. With `compare`, once more with DINER, and both side by side."""
-    say(console, "starting Spark …")
     script, scenes, right = write_script(), [], True
-    with _session() as spark:
+    with console.status("starting Spark") if console.is_terminal else nullcontext():
+        spark = _session()
+    try:
         for algorithm in ("auto", "diner") if compare else ("auto",):
             scene, same = play(spark, script, algorithm, console)
             scenes.append(scene)
             right = right and same
+    finally:
+        spark.stop()
     if compare:
         console.print(side_by_side(scenes))
     say(console, f"\n[bold]{NEXT.format(_command())}[/]")
@@ -52,22 +53,20 @@ def run(console: Console, compare: bool = False) -> bool:
 
 def record(script: Script, console: Console) -> Scene:
     """One run of a script, for a picture of it."""
-    with _session() as spark:
+    spark = _session()
+    try:
         scene, same = play(spark, script, "auto", console)
+    finally:
+        spark.stop()
     if not same:
         raise AssertionError("the two joins have different rows")
     return scene
 
 
-@contextmanager
-def _session() -> Iterator[Any]:
+def _session() -> Any:
     from dovetail.spark.session.session import BRIEF, local_session
 
-    spark = local_session("dovetail demo", conf=BRIEF | {"spark.sql.shuffle.partitions": str(CELLS)})
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    return local_session("dovetail demo", conf=BRIEF | {"spark.sql.shuffle.partitions": str(CELLS)})
 
 
 def play(spark: Any, script: Script, algorithm: str, console: Console) -> tuple[Scene, bool]:
@@ -78,7 +77,7 @@ def play(spark: Any, script: Script, algorithm: str, console: Console) -> tuple[
             rival = Rival(lambda: _join_by_spark(spark, script, both))
             scene = Scene("dovetail" if algorithm == "auto" else algorithm, both, rival)
             _follow(_start(spark, script, algorithm, both, place), scene, script, console)
-            console.print("\n", summary(scene), "\n", sep="", end="", highlight=False)
+            console.print("\n", headline(scene), "\n\n", summary(scene), "\n", sep="", end="", highlight=False)
             say(console, remark(scene))
             return scene, _check(spark, place, scene, console)
     finally:

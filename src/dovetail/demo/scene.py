@@ -12,6 +12,7 @@ import numpy as np
 
 from dovetail.demo.senders import Sender
 
+CELLS = 2
 Fingerprint = tuple[int, Any]
 """The number of rows, and a sum over hashes of them."""
 
@@ -164,6 +165,16 @@ class Scene:
         if in_memory + on_disk >= self.in_memory + self.on_disk:
             self.in_memory, self.on_disk = in_memory, on_disk
             self.most_in_memory = max(self.most_in_memory, in_memory)
+
+    @property
+    def memory_share(self) -> float:
+        """The share in memory of what cells keep. A row of one input is in every cell, so cells keep more than came."""
+        return self.in_memory / max(1, self.in_memory + self.on_disk)
+
+    @property
+    def early(self) -> int:
+        """Results before the last row arrived."""
+        return min(self.results, self.results_at(self.script_end_s))
 
     def results_at(self, script_s: float) -> int:
         return max((moment.results for moment in self.history if moment.script_s <= script_s), default=0)

@@ -1,10 +1,13 @@
 """A run as people see it: a panel that is drawn again as it goes on, lines of plain text, and tables at the end.
 
+  ▀▀█ ▀▀█   ▀▀█ ▀█  █▀█
+  █▀▀   █   ▀▀█  █  █ █     results, while rows are still to come
+  ▀▀▀   ▀ ▄ ▀▀▀ ▀▀▀ ▀▀▀     Spark's own join: 0
+
       5.2 s   both are idle: dovetail joins what is on disk
      orders   ███████████░░░░░░░░░░░░░░    53,120 rows   silent
    payments   ███████████░░░░░░░░░░░░░░    52,004 rows   silent
-    results   27,310, 12,411 of them in rows on disk
-Spark's own   waits for the last row
+       kept   7 % of the rows in memory, 93 % on disk
 
                        ▂▅▇     a column for each second, with all that is found by its end;
    dovetail   ▁▁▂▂▃▃▃▃▃███     its colour says what was going on
@@ -26,7 +29,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dovetail.demo.scene import Scene
+from dovetail.demo.large_text import large
+from dovetail.demo.scene import CELLS, Scene
 from dovetail.demo.senders import Sender, silences
 
 LINE_S = 10.0  # between lines of plain text
@@ -83,14 +87,21 @@ def _lines(scene: Scene, width: int) -> list[Text]:
     clock = scene.elapsed if scene.began is not None else time.monotonic() - scene.made
     lines = [_row(f"{clock:.1f} s", Text(words.format(scene.algorithm), style=colour))]
     lines += [_row(sender.name, _progress(scene, sender, width)) for sender in scene.senders]
-    kept = f"{scene.in_memory:,} rows in memory, {scene.on_disk:,} on disk"
+    kept = f"{scene.memory_share:.0%} of the rows in memory, {1 - scene.memory_share:.0%} on disk"
     if scene.ended is not None:
-        kept = f"{scene.most_in_memory:,} rows in memory at most, {scene.on_disk:,} on disk"
+        kept = f"at most {scene.most_in_memory:,} rows in memory at a time, in {CELLS} cells"
     lines.append(_row("kept", Text(kept)))
-    silent = f", {scene.of_spilled:,} of them in rows on disk" if scene.of_spilled else ""
-    lines.append(_row("results", Text.assemble((f"{scene.results:,}", "bold"), silent)))
     lines.append(_row(SPARK, Text(scene.rival.words, style="magenta")))
-    return [*lines, Text(), *_charts(scene, min(COLUMNS, width - LABEL - 3))]
+    return [*_results(scene), Text(), *lines, Text(), *_charts(scene, min(COLUMNS, width - LABEL - 3))]
+
+
+def _results(scene: Scene) -> list[Text]:
+    """The number that all is about."""
+    spilled = f"{scene.of_spilled:,} of them in rows on disk" if scene.of_spilled else ""
+    beside = ("results, while rows are still to come", spilled, f"Spark's own join: {scene.rival.found[0]:,}")
+    if scene.transmitted:
+        beside = ("results", spilled, beside[-1])
+    return large(f"{scene.results:,}", "bold green", beside)
 
 
 def _progress(scene: Scene, sender: Sender, width: int) -> Text:
@@ -155,11 +166,21 @@ def summary(scene: Scene) -> Table:
     table = Table(box=None, padding=(0, 2), pad_edge=False)
     for name in ("", "before the last row arrived", "", "all results"):
         table.add_column(name, justify="right", no_wrap=True)
-    early = min(scene.results, scene.results_at(scene.script_end_s))
-    for name, found, seconds in (("dovetail", early, scene.elapsed), (SPARK, 0, scene.rival_s)):
+    for name, found, seconds in (("dovetail", scene.early, scene.elapsed), (SPARK, 0, scene.rival_s)):
         share = f"{100 * found / max(1, scene.results):.0f} %"
         table.add_row(name, f"{found:,} results", share, f"after {seconds:.1f} s")
     return table
+
+
+def headline(scene: Scene) -> Text:
+    """What a run has shown, in one number."""
+    early = scene.early / max(1, scene.results)
+    beside = (
+        "of all results before the last row arrived",
+        f"{scene.early:,} of {scene.results:,}",
+        f"Spark's own join: none, all of them {scene.rival_s - scene.sent_s:.1f} s after it",
+    )
+    return Text("\n").join(large(f"{early:.0%}", "bold green", beside))
 
 
 def remark(scene: Scene) -> str:

@@ -65,8 +65,8 @@ def write_script() -> Script:
     amount, paid = (rng.gamma(2.0, 40.0, ROWS).round(2) for _ in range(2))
     orders = pa.table({"order_id": ids, "ordered_at": ordered_at, "amount": amount})
     payments = pa.table({"payment_id": ids, "paid_at": paid_at, "paid": paid})
-    on = "r.paid_at BETWEEN l.ordered_at AND l.ordered_at + 10 AND r.paid >= l.amount"
-    return Script({"orders": orders, "payments": payments}, (ORDERS, PAYMENTS), FIRST, on, "96KB")
+    on = "r.paid_at BETWEEN l.ordered_at AND l.ordered_at + 600 AND r.paid >= l.amount"
+    return Script({"orders": orders, "payments": payments}, (ORDERS, PAYMENTS), FIRST, on, "66KB")
 
 
 @contextmanager
