@@ -8,7 +8,7 @@ SHELL := /bin/sh
 MAKEFLAGS += --no-builtin-rules
 
 # Settings of the user's shell that would reach into the virtual environment.
-unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONNOUSERSITE VIRTUAL_ENV CONDA_PREFIX
+unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONNOUSERSITE PYTHONDONTWRITEBYTECODE VIRTUAL_ENV CONDA_PREFIX
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIREMENT PIP_NO_DEPS PIP_NO_BINARY PIP_ONLY_BINARY
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_MASTER SPARK_REMOTE SPARK_API_MODE SPARK_CONNECT_MODE_ENABLED
 unexport PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYSPARK_SUBMIT_ARGS PYSPARK_GATEWAY_PORT PYSPARK_GATEWAY_SECRET
@@ -36,7 +36,7 @@ help:
 	@echo "make contract  which module may import which"
 	@echo "make import    the core imports without Spark"
 	@echo "make docs      the documentation as a site, in site/; broken links are errors"
-	@echo "make dist      wheel and source archive in dist/, each installed and tried in an empty environment"
+	@echo "make dist      wheel and source archive in dist/, each installed and tried in an empty environment of every Python"
 	@echo "make licences  the licences of all run-time dependencies, in locks/licences.md"
 	@echo "make bench     benchmarks against peers"
 	@echo "make matrix    some tests on Spark with several versions of PySpark"
@@ -158,7 +158,7 @@ docs: $(DOCS) $(SELF)
 dist: $(RUN)
 	@echo "==> wheel and source archive"
 	rm -rf build dist
-	$(PY) tools/distributions.py dist
+	$(PY) tools/distributions.py dist $(PYTHONS)
 
 licences: $(SELF)
 	$(PY) tools/licences.py locks/licences.md

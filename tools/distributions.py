@@ -1,6 +1,8 @@
-"""Build the wheel and the source archive, install each into an empty environment, and run a join there.
+"""Build the wheel and the source archive, install each into an empty environment, and run joins there.
 
-python tools/distributions.py dist
+python tools/distributions.py dist [python …]
+
+For each of these Pythons, or for each version that is supported and found; on Spark with the oldest and the newest.
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LOCKS = ROOT / "locks"
+SUPPORTED = ("3.11", "3.12", "3.13")
 
 # setuptools changes sys.argv.
 BUILD = """
@@ -27,12 +30,13 @@ build_meta.build_wheel(place)
 # What was installed is used, not the checkout; what is not Python came along; a join in process and one on Spark work.
 TRY = """
 import sys
+from importlib.metadata import version
 from importlib.resources import files
 import pyarrow as pa
 import dovetail
 
 assert "site-packages" in dovetail.__file__, dovetail.__file__
-assert dovetail.__version__ == sys.argv[1]
+assert dovetail.__version__ == sys.argv[1] == version("dovetail-joins")
 for name in ("py.typed", "monitoring/style.css", "monitoring/page.js", "spark/session/log4j2.properties"):
     assert files("dovetail").joinpath(name).is_file(), name
 left, right = pa.table({"x": [1, 5]}), pa.table({"y": [3, 9]})
@@ -46,30 +50,56 @@ if "spark" in sys.argv:
 """
 
 
-def main(place: str) -> None:
+def main(place: str, named: list[str]) -> None:
     dist = (ROOT / place).resolve()
     dist.mkdir(parents=True, exist_ok=True)
     run(sys.executable, "-c", BUILD, str(dist), cwd=ROOT)
     (wheel,), (archive,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
-    version = wheel.name.split("-")[1]
+    pythons = dict(sorted((version_of(python), python) for python in named or found()))
+    if () in pythons:
+        sys.exit(f"{pythons[()]} cannot make environments: it has no ensurepip, or is not there")
+    for version, python in pythons.items():
+        try_out(wheel, archive, version, python, with_spark=version in (min(pythons), max(pythons)))
+    missing = [version for version in SUPPORTED if tuple(map(int, version.split("."))) not in pythons]
+    if missing:
+        say(f"not tried, because not found: Python {', '.join(missing)}")
+
+
+def found() -> list[str]:
+    """The Pythons on the path, and this one. A shim of pyenv may be there for a version that is not."""
+    return [python for python in (*(f"python{version}" for version in SUPPORTED), sys.executable) if version_of(python)]
+
+
+def version_of(python: str) -> tuple[int, ...]:
+    """() if it cannot make environments."""
+    with suppress(OSError):
+        words = [python, "-c", "import ensurepip, sys; print(*sys.version_info[:2])"]
+        return tuple(map(int, subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()))
+    return ()
+
+
+def try_out(wheel: Path, archive: Path, number: tuple[int, ...], base: str, *, with_spark: bool) -> None:
+    """Install both into an empty environment of this Python, and join there."""
+    version, name = wheel.name.split("-")[1], f"Python {'.'.join(map(str, number))}"
     with tempfile.TemporaryDirectory(prefix="dovetail-dist-") as empty:
         python = str(Path(empty) / "environment" / "bin" / "python")
-        venv.create(Path(empty) / "environment", with_pip=True)
+        run(base, "-m", "venv", str(Path(empty) / "environment"), cwd=Path(empty))
         began = time.monotonic()
         install(python, "--require-hashes", "--requirement", str(LOCKS / "run.txt"))
         install(python, "--no-deps", str(wheel))
         installed = time.monotonic()
-        say(f"{wheel.name}: installed with its dependencies in {installed - began:.0f} s")
+        say(f"{name}: {wheel.name}: installed with its dependencies in {installed - began:.0f} s")
         run(python, "-c", TRY, version, cwd=Path(empty))
-        say(f"first result in process {time.monotonic() - installed:.0f} s later, kernels compiled")
-        again = time.monotonic()
-        run(python, "-c", TRY, version, "spark", cwd=Path(empty))
-        say(f"first result on Spark {time.monotonic() - again:.0f} s later")
-        run(str(Path(python).with_name("dovetail")), "--help", cwd=Path(empty))
+        say(f"{name}: first result in process {time.monotonic() - installed:.0f} s later, kernels compiled")
+        if with_spark:
+            again = time.monotonic()
+            run(python, "-c", TRY, version, "spark", cwd=Path(empty))
+            say(f"{name}: first result on Spark {time.monotonic() - again:.0f} s later")
+        run(str(Path(python).with_name("dovetail")), "--version", cwd=Path(empty))
         install(python, "--require-hashes", "--requirement", str(LOCKS / "build.txt"))
         install(python, "--no-deps", "--no-build-isolation", "--force-reinstall", str(archive))
         run(python, "-c", TRY, version, cwd=Path(empty))
-        say(f"{archive.name}: built, installed and tried")
+        say(f"{name}: {archive.name}: built, installed and tried")
 
 
 def install(python: str, *words: str) -> None:
@@ -98,4 +128,4 @@ def say(words: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])

@@ -56,8 +56,12 @@ class Part(NamedTuple):
         return self.files is files_with_spark_tests
 
 
-# Two JVMs side by side: each waits for its Python workers half of the time.
-ON_SPARK = ("--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+# Two JVMs side by side: each waits for its Python workers half of the time. Spark gives a worker ten seconds to start,
+# which it may not manage beside other loads.
+ON_SPARK = (
+    *("--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
+    *("--reruns", "5", "--only-rerun", "Python worker failed to connect back"),
+)
 
 PARTS = {
     "core": Part("tests without Spark"),
