@@ -88,7 +88,7 @@ def describe_machine() -> dict[str, Any]:
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
         "load": [round(load, 2) for load in os.getloadavg()],
-        "versions": {name: importlib.metadata.version(name) for name in ("dovetail", *PACKAGES)},
+        "versions": {name: importlib.metadata.version(name) for name in ("dovetail-joins", *PACKAGES)},
     }
 
 

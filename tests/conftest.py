@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 # Tests are short: the JVM's second compiler and parallel collector cost more than they save.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# A shell starts programs in the background (`make test &`) so that they ignore Ctrl-C, and what they start does, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,18 +59,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Without those cases of tests marked `one_in`, or tests without cases, that are left to other runs."""
+    """Without those cases of tests marked `one_in`, or tests without cases, that are left to other runs.
+
+    Tests without cases take turns with the others of their file: in each run about as many of them.
+    """
     from tests.effort import some
 
     cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
-    left_out: set[pytest.Item] = set()
     for item in items:
         mark = item.get_closest_marker("one_in")
         if mark is not None and not item.get_closest_marker("slow"):
             cases[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+    groups: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for (test, of), of_test in cases.items():
-        missing = [None] * (of - len(of_test))  # a test with fewer cases than turns is not in every run
-        left_out.update(set(of_test) - set(some([*of_test, *missing], of=of, key=test)))
+        groups[test if len(of_test) > 1 else test.partition("::")[0], of] += of_test
+    left_out: set[pytest.Item] = set()
+    for (key, of), group in groups.items():
+        missing = [None] * (of - len(group))  # with fewer than there are turns, some runs have none
+        left_out.update(set(group) - set(some([*group, *missing], of=of, key=key)))
     return [item for item in items if item not in left_out]
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pytest
 from tests.seed import seeded
 
 T = TypeVar("T")
@@ -40,3 +41,9 @@ def some(items: Sequence[T], turn: int = 0, of: int = PART, key: str = "") -> Se
     places = list(range(len(items)))
     seeded("some", key, len(items), of).shuffle(places)
     return [items[place] for place in sorted(places[turn % of :: of])]
+
+
+def cases_of(request: pytest.FixtureRequest, test: str, argument: str) -> list[Any]:
+    """The cases of a test that are tried: what a fixture of its module has to compute."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function) and item.originalname == test]
+    return [item.callspec.params[argument] for item in items if item.path == request.path]

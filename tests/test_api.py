@@ -21,7 +21,7 @@ def rows(table: pa.Table) -> Counter[tuple[object, ...]]:
 
 @pytest.mark.parametrize("kind", [pa.table, pd.DataFrame, pl.DataFrame])
 def test_tables_of_any_library_give_an_arrow_table(kind: type) -> None:
-    joined = dovetail.join(kind(LEFT), kind(RIGHT), ["k"])
+    joined = dovetail.join(kind(LEFT), kind(RIGHT), "l.k = r.k")
     assert isinstance(joined, pa.Table)
     assert joined.column_names == ["k", "v", "k_right", "w"]
     assert rows(joined) == EXPECTED
@@ -34,10 +34,12 @@ def test_count_agrees_with_join() -> None:
 
 
 def test_names_that_clash_get_the_suffix() -> None:
-    assert dovetail.join(pa.table(LEFT), pa.table(RIGHT), ["k"], suffix="_r").column_names == ["k", "v", "k_r", "w"]
+    named = dovetail.join(pa.table(LEFT), pa.table(RIGHT), "l.k = r.k", suffix="_r")
+    assert named.column_names == ["k", "v", "k_r", "w"]
     clash = pa.table({"k": [1], "k_right": [1]})
     with pytest.raises(InputError, match="two columns called 'k_right'"):
-        dovetail.join(clash, pa.table({"k": [1]}), ["k"])
+        dovetail.join(clash, pa.table({"k": [1]}), "l.k = r.k")
+    assert dovetail.join(clash, pa.table({"k": [1]}), "k").column_names == ["k", "k_right"]
 
 
 def test_an_empty_result_has_the_right_schema() -> None:

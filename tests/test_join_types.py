@@ -47,7 +47,8 @@ def test_a_side_that_may_be_missing_is_nullable() -> None:
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False)])
     table = pa.table({"k": [1, 2]}, schema)
     for how, nullable in {"left": [False, True], "right": [True, False], "full": [True, True]}.items():
-        assert [field.nullable for field in dovetail.join(table, table, ["k"], how).schema] == nullable
+        assert [field.nullable for field in dovetail.join(table, table, "l.k = r.k", how).schema] == nullable
+        assert [field.nullable for field in dovetail.join(table, table, "k", how).schema] == [False]
 
 
 @pytest.mark.parametrize("alias", ["leftouter", "LEFT_OUTER", "outer", "semi", "leftanti"])

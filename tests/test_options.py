@@ -40,7 +40,8 @@ def test_rows_are_complete() -> None:
 
 
 def test_explain_takes_the_options_of_what_it_explains() -> None:
-    assert set(options_of("explain")) == {*options_of("join"), *options_of("progressive"), "progressive"}
+    explained = [name for call in ("join", "progressive", "asof", "nearest") for name in options_of(call)]
+    assert set(options_of("explain")) == {*explained, "progressive", "of"}
     setting: dict[str, Any] = {"suffix": "_r", "threads": 2, "to": "reader", "limit": 3}
     assert dovetail.explain(TABLE, TABLE, ["k"], **setting).limit == 3
     early: dict[str, Any] = {"wait_ms": 5.0, "memory": "1MB", "progress": True, "workers": 2}

@@ -157,7 +157,7 @@ def test_one_place_says_the_version() -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())
     assert "version" not in project["project"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "dovetail.__version__"}
-    assert importlib.metadata.version("dovetail") == dovetail.__version__
+    assert importlib.metadata.version("dovetail-joins") == dovetail.__version__
     releases = re.findall(r"^## \[(\d[^\]]*)\]", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert releases[:1] in ([], [dovetail.__version__])
 

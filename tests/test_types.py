@@ -45,6 +45,7 @@ DATE_CONDITIONS = (
 )
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("how", ["inner", "left", "full", "left_anti"])
 @pytest.mark.parametrize("on", DATE_CONDITIONS)
 @pytest.mark.parametrize("millis", [0, 1, DAY_MILLIS - 1])
@@ -91,6 +92,7 @@ def test_date64_in_joins_of_several(algorithm: str) -> None:
 # Encodings.
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", ["l.a >= r.a AND l.a < r.a + 3", "abs(l.a - r.a) <= 1", "l.a = r.a + 1"])
 @pytest.mark.parametrize("type_", [pa.int32(), pa.float16(), pa.float64(), pa.decimal128(9, 2)])
 def test_numbers_in_a_dictionary(on: str, type_: pa.DataType) -> None:
@@ -166,7 +168,7 @@ def largest(width: type[Any]) -> NDArray[Any]:
     return np.array([0, 1, info.max, info.min, INF, -INF, NAN, info.tiny], width)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("radius", ["1", "70000", "3e38", "1e200", "1.7e308", "1.7976931348623157e308", "1e400"])
 @pytest.mark.parametrize("width", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("operator", ["<", "<="])

@@ -105,7 +105,7 @@ def reliable(operator: str, kind: Kind, ratio: float, rows: int, pages: int, poi
     space = Workspace(Graph.of(condition), budget, blocks, block, counters, parameters=parameters)
     kept = operator_class(operator)(space)
     assert isinstance(kept, SpillingHash)
-    kept._room._page_rows = max(1, residents // pages)
+    kept._memory._page_rows = max(1, residents // pages)
     driver = Driver(kept, space)
     seen: list[tuple[float, float]] = []
     try:

@@ -8,7 +8,7 @@ from dovetail.errors import DovetailError
 from dovetail.window import window
 
 if TYPE_CHECKING:
-    from dovetail.api import aggregate, count, explain, join, multijoin, progressive, write
+    from dovetail.api import aggregate, count, explain, join, multijoin, progressive, sql, write
     from dovetail.core.metrics import Estimate
     from dovetail.monitoring.recording import Recording
     from dovetail.monitoring.report import report
@@ -25,6 +25,7 @@ __all__ = [
     "Recording",
     "__version__",
     "aggregate",
+    "asof",
     "count",
     "disable",
     "enable",
@@ -34,9 +35,11 @@ __all__ = [
     "join",
     "listen",
     "multijoin",
+    "nearest",
     "progressive",
     "report",
     "show",
+    "sql",
     "watch",
     "window",
     "write",
@@ -47,7 +50,10 @@ __getattr__ = lazy_attributes(
     __name__,
     modules=("cli", "kernels", "simulation", "sources", "spark", "testing"),
     names={
-        **dict.fromkeys(("aggregate", "count", "explain", "join", "multijoin", "progressive", "write"), "api"),
+        **dict.fromkeys(
+            ("aggregate", "asof", "count", "explain", "join", "multijoin", "nearest", "progressive", "sql", "write"),
+            "api",
+        ),
         **dict.fromkeys(("finish", "follow", "listen"), "monitoring.spark_streams"),
         **dict.fromkeys(("disable", "enable"), "spark.catalyst.enabling"),
         "Estimate": "core.metrics",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from dovetail import calls
+from dovetail import calls, plain_sql
 from dovetail.arguments import check_names
 from dovetail.condition.select import OrderBy
 from dovetail.core.metrics import Observer
@@ -18,7 +18,6 @@ from dovetail.errors import InputError
 from dovetail.execution.steps import Step
 from dovetail.monitoring.recording import Recording
 from dovetail.operators.registry import parameter_names
-from dovetail.planning.plan import JoinPlan
 from dovetail.request import Request
 from dovetail.sources.reader import Retry
 from dovetail.window import Window
@@ -32,12 +31,21 @@ On = str | Sequence[Any] | Any
 def join(
     left: Any,
     right: Any,
-    on: On,
+    on: On = None,
     how: str = "inner",
     *,
+    left_on: str | Sequence[str] | None = None,
+    right_on: str | Sequence[str] | None = None,
+    suffixes: Sequence[str | None] | None = None,
+    indicator: bool | str = False,
+    validate: str | None = None,
+    top: int | None = None,
+    order_by: OrderBy | None = None,
+    ties: str = "any",
     suffix: str = "_right",
+    columns: Sequence[str] | None = None,
     window: Window | None = None,
-    memory: str | int | None = None,
+    memory: str | float | None = None,
     algorithm: str = "auto",
     limit: int | None = None,
     progress: bool | Observer | None = None,
@@ -63,9 +71,26 @@ def join(
     Args:
         left: A Spark DataFrame; or a pyarrow, pandas or Polars table, a path of Parquet files, a pyarrow dataset.
         right: The same kind of input.
-        on: SQL text with the aliases l and r, a list of column names, or PySpark Columns.
-        how: inner, left, right, full, left_semi or left_anti.
+        on: SQL text with the aliases l and r; a column of both inputs, or a list of them, which the result has once;
+            pairs of columns, [("id", "order_id")]; PySpark Columns or Polars expressions.
+        how: inner, left, right, full, left_semi, left_anti, or cross, which has no condition.
+        left_on: In place of `on`: columns of the left input that equal those of `right_on`, as in pandas and Polars.
+        right_on: In place of `on`: the columns of the right input, one for each of `left_on`.
+        suffixes: In place of `suffix`: what is appended to names that clash, of left columns and of right ones, as in
+            pandas.
+        indicator: True adds a column `_merge` that says where a row has its values from: "left_only", "right_only" or
+            "both". Text is another name for it.
+        validate: Tables at rest: "1:1", "1:m" or "m:1" checks that keys are unique on the left, on the right or on both
+            before the join, which must be on equalities; "m:m" checks nothing.
+        top: Of each left row's partners only the best: this many of them, the first by `order_by`. For inner and left
+            joins.
+        order_by: `top`: which partners come first: "abs(l.t - r.t)", "r.y DESC", or a list of these, over the right
+            side or both. Nulls come last. Without it any partner will do.
+        ties: "any" for no more partners than that, "all" also for those that are equal to the last of them in the
+            order.
         suffix: Appended to the names of right columns that clash with a left one.
+        columns: The columns of the result, by their names there and in this order; by default all. No others are read,
+            unless the condition needs them.
         window: Two streams: `dovetail.window(...)`; only rows within the window of each other are joined.
         memory: What each cell may keep in memory, such as "256MB"; further rows are spilled to disk.
         algorithm: "auto", or the name of an algorithm; then its parameters can be given, too.
@@ -122,8 +147,11 @@ def progressive(
     on: On = None,
     how: str = "inner",
     *,
+    left_on: str | Sequence[str] | None = None,
+    right_on: str | Sequence[str] | None = None,
+    suffixes: Sequence[str | None] | None = None,
     suffix: str = "_right",
-    memory: str | int | None = "256MB",
+    memory: str | float | None = "256MB",
     algorithm: str = "auto",
     wait_ms: float = 0.0,
     retry: Retry | None = None,
@@ -158,8 +186,12 @@ def progressive(
             source such as `dovetail.sources.flight`, or a Spark DataFrame at rest. Three and more inputs are a
             dictionary: progressive({"o": orders, "c": customers, "n": nations}, on="...").
         right: The other input.
-        on: SQL text with the aliases l and r, a list of column names, or PySpark Columns.
-        how: inner, left, right, full, left_semi or left_anti; of DataFrames inner.
+        on: The condition, as of `join`.
+        how: inner, left, right, full, left_semi, left_anti or cross; of DataFrames inner.
+        left_on: In place of `on`: columns of the left input that equal those of `right_on`, as in pandas and Polars.
+        right_on: In place of `on`: the columns of the right input, one for each of `left_on`.
+        suffixes: In place of `suffix`: what is appended to names that clash, of left columns and of right ones, as in
+            pandas.
         suffix: Appended to the names of right columns that clash with a left one.
         memory: What the join may keep in memory; None for no limit.
         algorithm: "auto", or the name of an algorithm; then its parameters can be given, too.
@@ -178,7 +210,7 @@ def progressive(
             default a join of more than a second does so in a notebook only; False is never.
         aggregate: Two inputs: `{"n": "count(*)", "mean": "avg(l.fare)"}`: `step.aggregates` with bounds, instead of
             rows.
-        until: DataFrames: 10_000 results, a relative error of 0.01, "30 seconds", or a list of these; then it stops.
+        until: 10_000 results, a relative error of 0.01, "30 seconds", or a list of these; then it stops.
         work_dir: DataFrames: a directory from which a join that was stopped resumes.
         cells: DataFrames: into how many cells the join is divided; by default a sample decides.
         seed: DataFrames: the seed of the samples.
@@ -216,8 +248,10 @@ def count(
     right: Any = None,
     on: On = None,
     *,
+    left_on: str | Sequence[str] | None = None,
+    right_on: str | Sequence[str] | None = None,
     threads: int | None = None,
-    memory: str | int | None = None,
+    memory: str | float | None = None,
     algorithm: str = "auto",
     cells: int | None = None,
     sample: bool = True,
@@ -230,7 +264,9 @@ def count(
         left: An input as of `join`. Three and more are a dictionary, as of `multijoin`: their results are found, but no
             row is put together.
         right: The other input.
-        on: SQL text with the aliases l and r, a list of column names, or PySpark Columns.
+        on: The condition, as of `join`.
+        left_on: In place of `on`: columns of the left input that equal those of `right_on`, as in pandas and Polars.
+        right_on: In place of `on`: the columns of the right input, one for each of `left_on`.
         threads: Tables in process: how many; all cores by default.
         memory: Three and more DataFrames: as for `multijoin`.
         algorithm: Three and more DataFrames: as for `multijoin`.
@@ -257,9 +293,12 @@ def count(
 def aggregate(
     left: Any,
     right: Any,
-    on: On,
-    aggregates: Mapping[str, str],
+    on: On = None,
+    aggregates: Mapping[str, str] | None = None,
+    how: str = "inner",
     *,
+    left_on: str | Sequence[str] | None = None,
+    right_on: str | Sequence[str] | None = None,
     by: str | Sequence[str] | None = None,
     window: Window | None = None,
     threads: int | None = None,
@@ -270,14 +309,19 @@ def aggregate(
     trusted: bool = False,
     **others: Any,
 ) -> Any:
-    """Aggregates over the pairs of an inner join. No pair is enumerated unless a residual has to be checked.
+    """Aggregates over the pairs of a join. No pair is enumerated unless a residual has to be checked.
 
     Args:
         left: An input as of `join`.
         right: The other input.
-        on: SQL text with the aliases l and r, a list of column names, or PySpark Columns.
+        on: The condition, as of `join`.
         aggregates: `{"n": "count(*)", "total": "sum(r.amount)"}`: count, sum, avg, min and max of expressions over one
-            side.
+            side; for tables in process also min_by(r.x, r.y), max_by, first(r.x), last(r.x), and coverage(r.start,
+            r.end), the length that the intervals of all partners cover together.
+        how: inner, or left (tables in process), where rows without a partner have counts of 0 and nulls: a row for each
+            group, without `by` for each left row, with all of its columns.
+        left_on: In place of `on`: columns of the left input that equal those of `right_on`, as in pandas and Polars.
+        right_on: In place of `on`: the columns of the right input, one for each of `left_on`.
         by: A column or a list of columns of one side: a row for each group that has a pair. Without it, one row.
         window: Two streams: each row of the left one at its arrival, with aggregates over its partners in the window.
         threads: Tables in process: how many; all cores by default.
@@ -306,22 +350,158 @@ def aggregate(
     return calls.aggregate(_request("aggregate", locals()), aggregates)
 
 
+def asof(
+    left: Any,
+    right: Any,
+    on: Any,
+    how: str = "left",
+    *,
+    by: Any = None,
+    direction: str = "backward",
+    tolerance: Any = None,
+    exact: bool = True,
+    suffix: str = "_right",
+    memory: str | float | None = None,
+    limit: int | None = None,
+    progress: bool | Observer | None = None,
+    threads: int | None = None,
+    to: str = "table",
+    **others: Any,
+) -> Any:
+    """Each left row with the right row that is nearest in time: the last one up to it, the first one from then on.
+
+    Inputs need not be sorted. Of right rows at the same time, backward takes the last and forward the first, by
+    position.
+
+    Args:
+        left: An input as of `join`.
+        right: The same kind of input.
+        on: The column of time, or of any type that has an order; a pair of names if they differ, ("ts", "time").
+        how: left, or inner for those with a partner only.
+        by: Columns that must be equal: a name, a pair of names if they differ, or a list of these.
+        direction: "backward" for the last right row up to the left one, "forward" for the first from it on, "nearest"
+            for the nearer one.
+        tolerance: How far away a partner may be: a number, a timedelta, or text such as "10 minutes".
+        exact: Whether a right row at the same time is a partner.
+        suffix: Appended to the names of right columns that clash with a left one.
+        memory: What each cell may keep in memory, such as "256MB"; further rows are spilled to disk.
+        limit: How many rows of the result are enough, whichever they are. The join stops when it has them, on Spark in
+            every task. For streams it counts all rows, also those of a query that is started again.
+        progress: Tables in process: False for no bar, True for one in any case, or a function that is called with
+            `Progress`. By default a join of more than a second shows a bar on a terminal and in a notebook. A reader
+            takes a function only.
+        threads: Tables in process: how many; all cores by default. Rows and their order are the same for any number.
+        to: Tables in process: "table", or "reader" for a pyarrow.RecordBatchReader, which joins as it is read: for
+            results larger than memory.
+        **others: Further options of `join` on Spark.
+
+    Returns:
+        The columns of both inputs, in the order of the left rows: a DataFrame, a pyarrow.Table or a reader.
+
+    Example:
+        >>> import dovetail, pyarrow as pa
+        >>> trades = pa.table({"ts": [3, 7, 9], "symbol": ["A", "B", "A"]})
+        >>> quotes = pa.table({"ts": [1, 2, 8], "symbol": ["A", "B", "A"], "bid": [1.5, 2.5, 1.75]})
+        >>> dovetail.asof(trades, quotes, "ts", by="symbol")["bid"].to_pylist()
+        [1.5, 2.5, 1.75]
+        >>> dovetail.asof(trades, quotes, "ts", by="symbol", tolerance=2)["bid"].to_pylist()
+        [1.5, None, 1.75]
+    """
+    return calls.asof(_request("asof", locals()))
+
+
+def nearest(
+    left: Any,
+    right: Any,
+    on: Any,
+    how: str = "left",
+    *,
+    ties: str = "any",
+    by: Any = None,
+    k: int = 1,
+    within: Any = None,
+    direction: str = "both",
+    suffix: str = "_right",
+    memory: str | float | None = None,
+    limit: int | None = None,
+    progress: bool | Observer | None = None,
+    threads: int | None = None,
+    to: str = "table",
+    **others: Any,
+) -> Any:
+    """Each left row with the `k` right rows that are nearest to it.
+
+    Args:
+        left: An input as of `join`.
+        right: The same kind of input.
+        on: A column of numbers or times; a list of columns for points, ["x", "y"]; a pair for intervals, ("start",
+            "end"), which are 0 apart where they overlap or touch; or a column of lists for vectors. In place of each
+            name a pair of names if they differ, [("x", "lon"), ("y", "lat")].
+        how: left, or inner for those with a partner only.
+        ties: "any" for no more partners than that, "all" also for those that are equal to the last of them in the
+            order.
+        by: Columns that must be equal: a name, a pair of names if they differ, or a list of these.
+        k: How many partners of each left row.
+        within: How far away a partner may be: a number, or for times a timedelta or text such as "10 minutes".
+        direction: Intervals: "upstream" for those that end before the left one starts, "downstream" for those that
+            start after it has ended.
+        suffix: Appended to the names of right columns that clash with a left one.
+        memory: What each cell may keep in memory, such as "256MB"; further rows are spilled to disk.
+        limit: How many rows of the result are enough, whichever they are. The join stops when it has them, on Spark in
+            every task. For streams it counts all rows, also those of a query that is started again.
+        progress: Tables in process: False for no bar, True for one in any case, or a function that is called with
+            `Progress`. By default a join of more than a second shows a bar on a terminal and in a notebook. A reader
+            takes a function only.
+        threads: Tables in process: how many; all cores by default. Rows and their order are the same for any number.
+        to: Tables in process: "table", or "reader" for a pyarrow.RecordBatchReader, which joins as it is read: for
+            results larger than memory.
+        **others: Further options of `join` on Spark.
+
+    Returns:
+        The columns of both inputs, in the order of the left rows, the nearest partner first: a DataFrame, a
+        pyarrow.Table or a reader.
+
+    Example:
+        >>> import dovetail, pyarrow as pa
+        >>> homes = pa.table({"x": [0.0, 5.0], "y": [0.0, 5.0]})
+        >>> stations = pa.table({"x": [1.0, 4.0, 9.0], "y": [1.0, 4.0, 9.0], "name": ["a", "b", "c"]})
+        >>> dovetail.nearest(homes, stations, ["x", "y"])["name"].to_pylist()
+        ['a', 'b']
+    """
+    return calls.nearest(_request("nearest", locals()))
+
+
 def explain(
     left: Any,
     right: Any = None,
     on: On = None,
     how: str = "inner",
     *,
+    left_on: str | Sequence[str] | None = None,
+    right_on: str | Sequence[str] | None = None,
+    suffixes: Sequence[str | None] | None = None,
+    indicator: bool | str = False,
+    validate: str | None = None,
+    top: int | None = None,
+    order_by: OrderBy | None = None,
+    ties: str = "any",
+    by: Any = None,
+    direction: str = "auto",
+    tolerance: Any = None,
+    exact: bool = True,
+    k: int = 1,
+    within: Any = None,
     suffix: str = "_right",
+    columns: Sequence[str] | None = None,
     window: Window | None = None,
-    memory: str | int | None = "auto",
+    memory: str | float | None = "auto",
     algorithm: str = "auto",
+    of: str = "join",
     progressive: bool = False,
     wait_ms: float = 0.0,
     retry: Retry | None = None,
     record: Recording | str | os.PathLike[str] | None = None,
     workers: int = 1,
-    order_by: OrderBy | None = None,
     limit: int | None = None,
     progress: bool | Observer | None = None,
     threads: int | None = None,
@@ -341,27 +521,45 @@ def explain(
     tables: int | None = None,
     trusted: bool = False,
     **parameters: Any,
-) -> JoinPlan:
+) -> Any:
     """What `join` would do with the same arguments, or `progressive`, and why. Nothing is joined.
 
     It looks at the data as the join would: on Spark by small jobs that sample it, in process by reading the columns of
     the condition. Print the plan, or show it in a notebook.
 
+    Of one Spark DataFrame alone it says which joins of its query Dovetail runs (see `enable`), which not and why, and
+    about what each would cost. That reads no rows.
+
     Args:
-        left: An input as of `join` or `progressive`, or a dictionary of three and more.
+        left: An input as of `join` or `progressive`, or a dictionary of three and more; or a query alone.
         right: The other input.
         on: The condition.
         how: The join type.
+        left_on: As for `join`.
+        right_on: As for `join`.
+        suffixes: As for `join`.
+        indicator: As for `join`.
+        validate: As for `join`.
+        top: As for `join`.
+        order_by: As for `join`.
+        ties: As for `join`.
+        by: As for `asof`.
+        direction: As for `asof`.
+        tolerance: As for `asof`.
+        exact: As for `asof`.
+        k: As for `nearest`.
+        within: As for `nearest`.
         suffix: As for `join`.
+        columns: As for `join`.
         window: As for `join`.
         memory: As for `join`.
         algorithm: As for `join`.
+        of: The call that the plan is of: "join", "asof" or "nearest".
         progressive: Whether the plan is that of `dovetail.progressive`.
         wait_ms: As for `progressive`.
         retry: As for `progressive`.
         record: As for `progressive`.
         workers: As for `progressive`.
-        order_by: As for `progressive`.
         limit: As for `join`.
         progress: As for `join`.
         threads: As for `join`.
@@ -383,7 +581,8 @@ def explain(
         **parameters: Parameters of the named algorithm.
 
     Returns:
-        The plan: `print(plan)` has a line for each decision, and a notebook shows a picture of it.
+        The plan: `print(plan)` has a line for each decision, and a notebook shows a picture of it. For a query alone,
+        its joins.
 
     Example:
         >>> import dovetail, pyarrow as pa
@@ -397,6 +596,8 @@ def explain(
         pairs      about 2, by a sample
         memory     no limit
     """
+    if right is None and on is None and not isinstance(left, Mapping):
+        return calls.explain_query(left)
     return calls.explain(_request("explain", locals()))
 
 
@@ -404,7 +605,7 @@ def multijoin(
     inputs: Mapping[str, Any],
     on: str | Sequence[str],
     *,
-    memory: str | int | None = None,
+    memory: str | float | None = None,
     algorithm: str = "auto",
     threads: int | None = None,
     cells: int | None = None,
@@ -476,6 +677,42 @@ def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Writ
     from dovetail.spark import write_dataframe
 
     return write_dataframe(frame, path, mode)
+
+
+def sql(spark: Any, query: str | None = None, /, **tables: Any) -> Any:
+    """The result of a SQL query, its joins made by Dovetail.
+
+    With a Spark session, joins without an equality are found in the text and made by `dovetail.join`; everything else
+    is Spark's, which also runs whatever is not understood. It is for Spark Connect and serverless Spark; on a classic
+    session, `dovetail.enable` does the same for all queries. Nothing is computed before the result is asked for, but
+    samples of the inputs of a join.
+
+    Without one, tables and files are joined in this process: SELECT with joins, WHERE, GROUP BY, HAVING, ORDER BY and
+    LIMIT.
+
+    Args:
+        spark: A Spark session; or the query, for tables in process.
+        query: The text of the query, in Spark's SQL.
+        **tables: The tables of the query by name: pyarrow, pandas and Polars tables and paths of files. On Spark
+            DataFrames, beside the views and tables that the session knows.
+
+    Returns:
+        A Spark DataFrame, a streaming one if an input streams. In process a pyarrow.Table, or a DataFrame of pandas or
+        Polars if all tables are of that library.
+
+    Raises:
+        ConditionError: A condition or an expression cannot be read or evaluated.
+        InputError: A table is missing, or the query has a part that is not for tables in process.
+
+    Example:
+        >>> import dovetail, pyarrow as pa
+        >>> trips = pa.table({"trip": ["a", "b", "c"], "km": [2, 7, 4]})
+        >>> fares = pa.table({"up_to": [5, 10], "price": [3.0, 4.5]})
+        >>> text = "SELECT price, count(*) AS n FROM trips JOIN fares ON km < up_to GROUP BY price ORDER BY price"
+        >>> dovetail.sql(text, trips=trips, fares=fares).to_pylist()
+        [{'price': 3.0, 'n': 2}, {'price': 4.5, 'n': 3}]
+    """
+    return plain_sql.sql(spark, query, tables)
 
 
 def _request(call: str, arguments: Mapping[str, Any]) -> Request:

@@ -2,31 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from dovetail.condition import Condition, parse
+from dovetail.condition.best import Best, Ties, parse_best
 from dovetail.condition.graph import Graph, parse_graph
-from dovetail.core.tables import arrow_table, uses_dictionaries
+from dovetail.condition.spellings import spell_asof, spell_nearest
+from dovetail.core.rows import Side
+from dovetail.core.tables import arrow_table, collected, uses_dictionaries
 from dovetail.diag.choice import ScanDiagonals
 from dovetail.errors import InputError, PlanError
+from dovetail.execution.chosen_columns import ChosenColumns
+from dovetail.execution.output import output_schema
 from dovetail.options import Where
+from dovetail.planning.best import check_best, plan_best
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import InputFacts, TableSize, plan_join
+from dovetail.planning.statistics import read_columns
 from dovetail.request import Request, named_inputs
-from dovetail.sources.parquet_files import parquet_source
+from dovetail.sources.parquet_files import ParquetSource, file_rows
 from dovetail.sources.protocol import Local, Scan, TableScan, as_input, as_scan, joined_schema
 from dovetail.storage.budget import bytes_of
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTables:
+    """A join of tables before it runs."""
+
+    plan: JoinPlan
+    scans: tuple[Scan, Scan]
+    schema: pa.Schema  # of rows as they are joined
+    drop: tuple[int, int] = (0, 0)  # columns at the end of each side that these rows lack
+    names: tuple[str, ...] | None = None  # of the columns that are wanted, if not all are
+
+    def chosen(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The columns that are wanted."""
+        if self.names is None or list(self.names) == self.schema.names:
+            return batches
+        names = list(self.names)
+        return (batch.select(names) for batch in batches)
 
 
 def plan_tables(request: Request, *, look: bool = False) -> tuple[JoinPlan, tuple[Scan, Scan]]:
     """The plan of a join of tables, and both inputs. Files are looked at: clustered alike, they need not be loaded."""
     left, right = request.input_list
     scans = (scan(left), scan(right))
-    condition = parse(request.on, scans[0].schema, scans[1].schema, in_process=True)
+    schemas = (scans[0].schema, scans[1].schema)
+    if (asked := asked_best(request, schemas)) is not None:
+        on, best = asked
+        condition = parse(on, *schemas, in_process=True)
+        return plan_best(condition, request.how, best, bytes_of(request.memory)), scans
+    condition = parse(request.on, *schemas, in_process=True)
     return _plan(request, condition, InputFacts(diagonal=ScanDiagonals(scans, look))), scans
+
+
+def choose_tables(
+    request: Request,
+    plan: JoinPlan,
+    scans: tuple[Scan, Scan],
+    suffix: str,
+    names: Sequence[str] | None,
+    *,
+    look: bool = False,
+) -> PlannedTables:
+    """The join of these columns only, by the names that joined rows have; None: of all."""
+    condition = plan.condition
+    schema = output_schema(*condition.schemas, suffix, plan.how)
+    if names is not None and not names:
+        raise InputError("columns= names no column. To count the rows, use dovetail.count.")
+    if names is None or plan.best is not None:  # the best partners are chosen among whole rows
+        return PlannedTables(plan, scans, schema, names=None if names is None else tuple(names))
+    read = (read_columns(condition, Side.LEFT), read_columns(condition, Side.RIGHT))
+    chosen = ChosenColumns.choose(names, schema, condition.schemas, read)
+    scans = (_selected(scans[0], chosen.all[0]), _selected(scans[1], chosen.all[1]))
+    condition = replace(condition, schemas=(scans[0].schema, scans[1].schema))
+    plan = _plan(request, condition, InputFacts(diagonal=ScanDiagonals(scans, look)))
+    dropped = plan.at_rest and plan.diagonal is None
+    drop, schema = chosen.drop if dropped else (0, 0), chosen.schema(dropped=dropped)
+    return PlannedTables(replace(plan, columns=chosen.summary), scans, schema, drop, chosen.names)
+
+
+ANY: Ties = "any"
+
+
+def asked_best(
+    request: Request, schemas: tuple[pa.Schema, pa.Schema], zone: str | None = None, *, in_process: bool = True
+) -> tuple[Any, Best] | None:
+    """The condition, and which of the partners that it allows are results; None: all.
+
+    The one place that says what `top=`, `asof` and `nearest` mean; on Spark, too.
+    """
+    trusted = not in_process and request.trusted
+    if request.call == "asof":
+        check_best(request.how)
+        spelled = spell_asof(schemas, request.on, request.by, request.direction, request.tolerance, request.exact)
+        top, ties = 1, ANY
+    elif request.call == "nearest":
+        check_best(request.how)
+        spelled = spell_nearest(schemas, request.on, request.by, request.within, request.direction)
+        top, ties = request.k, request.ties
+    elif request.top is not None:
+        if request.algorithm != "auto" or request.parameters or request.diagonal:
+            raise PlanError(
+                "algorithm= is for joins with all partners. The best ones are found by a kernel: leave it out."
+            )
+        best = parse_best(request.top, request.order_by, request.ties, schemas, zone, in_process, trusted)
+        return request.on, best
+    else:
+        refuse_without_top(request)
+        return None
+    best = parse_best(top, spelled.order_by, ties, schemas, zone, in_process, trusted, spelled.is_distance)
+    return spelled.on, best
+
+
+def refuse_without_top(request: Request) -> None:
+    """Options that say which of the partners are results, where all are."""
+    for name in ("order_by", "ties"):
+        if name in request.given:
+            raise InputError(f"{name}= says which partners top= keeps: give top=1, or leave {name} out.")
 
 
 def plan_progressive(request: Request, *, look: bool = False) -> tuple[JoinPlan, tuple[Any, Any]]:
@@ -105,15 +202,26 @@ def _size(inputs: tuple[Any, Any]) -> TableSize | None:
     return TableSize(sum(rows.num_rows for rows in inputs), sum(rows.nbytes for rows in inputs))
 
 
+def _selected(rows: Scan, columns: Sequence[str]) -> Scan:
+    """The same rows with some columns only."""
+    if isinstance(rows, ParquetSource):
+        return rows.with_columns(columns)
+    return TableScan(rows.to_table(columns).select(list(columns)))
+
+
 def _source(rows: Any) -> Any:
     """A table where the rows are at rest, a source where they are in files or still to come."""
-    return parquet_source(rows) or as_input(rows)
+    rows = collected(rows)
+    found = file_rows(rows)
+    return as_input(rows if found is None else found)
 
 
 def scan(rows: Any) -> Scan:
-    """Tables, and Parquet files by path or as a dataset."""
+    """Tables, files by path, and Parquet as a dataset."""
     if isinstance(rows, pa.Table):  # told from a protocol fast
         return TableScan(arrow_table(rows))
+    rows = collected(rows)
     if isinstance(rows, Scan):
         return rows
-    return parquet_source(rows) or TableScan(arrow_table(rows))
+    found = file_rows(rows)
+    return found if isinstance(found, Scan) else TableScan(arrow_table(rows if found is None else found))

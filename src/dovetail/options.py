@@ -115,7 +115,7 @@ WINDOW = Option(
 )
 THREADS = Option(
     "threads",
-    "join multijoin",
+    "join multijoin asof nearest",
     "int | None",
     None,
     "how many; all cores by default. Rows and their order are the same for any number.",
@@ -123,6 +123,15 @@ THREADS = Option(
     purpose="tables in process",
     instead=SPARKS,
     least=1,
+)
+BEST_OF = Where.TABLES | Where.FRAMES | Where.STREAMS | Where.WITH_TABLE
+"""Where joins choose the best partners of a row."""
+KEYS = Option(
+    "by",
+    "asof nearest",
+    "Any",
+    None,
+    "Columns that must be equal: a name, a pair of names if they differ, or a list of these.",
 )
 SHARE = Option(
     "share",
@@ -135,7 +144,126 @@ SHARE = Option(
     algorithm="diag",
 )
 
+LEFT_ON = Option(
+    "left_on",
+    "join progressive count aggregate",
+    "str | Sequence[str] | None",
+    None,
+    "In place of `on`: columns of the left input that equal those of `right_on`, as in pandas and Polars.",
+    where=EVERYWHERE & ~SEVERAL,
+    instead="Write the condition of several inputs as SQL text.",
+)
+SUFFIXES = Option(
+    "suffixes",
+    "join progressive",
+    "Sequence[str | None] | None",
+    None,
+    "In place of `suffix`: what is appended to names that clash, of left columns and of right ones, as in pandas.",
+    where=EVERYWHERE & ~SEVERAL,
+    ignored=SEVERAL,
+    example="('_x', '_y')",
+)
+
 OPTIONS = (
+    LEFT_ON,
+    LEFT_ON._replace(
+        name="right_on", text="In place of `on`: the columns of the right input, one for each of `left_on`."
+    ),
+    SUFFIXES,
+    Option(
+        "indicator",
+        "join",
+        "bool | str",
+        False,
+        'True adds a column `_merge` that says where a row has its values from: "left_only", "right_only" or "both". '
+        "Text is another name for it.",
+    ),
+    Option(
+        "validate",
+        "join",
+        "str | None",
+        None,
+        '"1:1", "1:m" or "m:1" checks that keys are unique on the left, on the right or on both before the '
+        'join, which must be on equalities; "m:m" checks nothing.',
+        where=Where.TABLES | Where.FRAMES,
+        purpose="tables at rest",
+        choices=("1:1", "1:m", "m:1", "m:m", "one_to_one", "one_to_many", "many_to_one", "many_to_many"),
+    ),
+    Option(
+        "top",
+        "join",
+        "int | None",
+        None,
+        "Of each left row's partners only the best: this many of them, the first by `order_by`. For inner and left "
+        "joins.",
+        least=1,
+    ),
+    Option(
+        "order_by",
+        "join",
+        "OrderBy | None",
+        None,
+        'which partners come first: "abs(l.t - r.t)", "r.y DESC", or a list of these, over the right side or both. '
+        "Nulls come last. Without it any partner will do.",
+        purpose="`top`",
+    ),
+    Option(
+        "ties",
+        "join nearest",
+        "str",
+        "any",
+        '"any" for no more partners than that, "all" also for those that are equal to the last of them in the order.',
+        choices=("any", "all"),
+    ),
+    KEYS,
+    Option(
+        "direction",
+        "asof",
+        "str",
+        "backward",
+        '"backward" for the last right row up to the left one, "forward" for the first from it on, "nearest" for the '
+        "nearer one.",
+        choices=("backward", "forward", "nearest"),
+    ),
+    Option(
+        "tolerance",
+        "asof",
+        "Any",
+        None,
+        'How far away a partner may be: a number, a timedelta, or text such as "10 minutes".',
+    ),
+    Option(
+        "exact",
+        "asof",
+        "bool",
+        True,
+        "Whether a right row at the same time is a partner.",
+    ),
+    Option(
+        "k",
+        "nearest",
+        "int",
+        1,
+        "How many partners of each left row.",
+        least=1,
+    ),
+    Option(
+        "within",
+        "nearest",
+        "Any",
+        None,
+        'How far away a partner may be: a number, or for times a timedelta or text such as "10 minutes".',
+    ),
+    Option(
+        "direction",
+        "nearest",
+        "str",
+        "both",
+        '"upstream" for those that end before the left one starts, "downstream" for those that start after it has '
+        "ended.",
+        purpose="intervals",
+        choices=("both", "upstream", "downstream"),
+    ),
     Option(
         "by",
         "aggregate",
@@ -147,12 +275,22 @@ OPTIONS = (
     ),
     Option(
         "suffix",
-        "join progressive",
+        "join progressive asof nearest",
         "str",
         "_right",
         "Appended to the names of right columns that clash with a left one.",
         where=EVERYWHERE & ~SEVERAL,
         ignored=SEVERAL,
+    ),
+    Option(
+        "columns",
+        "join",
+        "Sequence[str] | None",
+        None,
+        "The columns of the result, by their names there and in this order; by default all. No others are read, unless "
+        "the condition needs them.",
+        where=Where.TABLES | Where.FRAMES | Where.STREAMS | Where.WINDOWED | Where.WITH_TABLE,
+        instead="Select columns of the result.",
     ),
     WINDOW,
     WINDOW._replace(
@@ -162,15 +300,15 @@ OPTIONS = (
     THREADS._replace(calls="count aggregate", text="how many; all cores by default."),
     Option(
         "memory",
-        "join multijoin",
-        "str | int | None",
+        "join multijoin asof nearest",
+        "str | float | None",
         None,
         'What each cell may keep in memory, such as "256MB"; further rows are spilled to disk.',
     ),
     Option(
         "memory",
         "progressive",
-        "str | int | None",
+        "str | float | None",
         EARLY_MEMORY,
         "What the join may keep in memory; None for no limit.",
         where=EVERYWHERE & ~IN_ORDER,
@@ -179,7 +317,7 @@ OPTIONS = (
     Option(
         "memory",
         "count",
-        "str | int | None",
+        "str | float | None",
         None,
         "as for `multijoin`.",
         where=Where.SEVERAL_FRAMES,
@@ -217,6 +355,14 @@ OPTIONS = (
         "as for `multijoin`.",
         where=Where.SEVERAL_FRAMES,
         purpose="three and more DataFrames",
+    ),
+    Option(
+        "of",
+        "explain",
+        "str",
+        "join",
+        'The call that the plan is of: "join", "asof" or "nearest".',
+        choices=("join", "asof", "nearest"),
     ),
     Option(
         "progressive",
@@ -276,7 +422,7 @@ OPTIONS = (
     ),
     Option(
         "limit",
-        "join",
+        "join asof nearest",
         "int | None",
         None,
         "How many rows of the result are enough, whichever they are. The join stops when it has them, on Spark in "
@@ -293,7 +439,7 @@ OPTIONS = (
     ),
     Option(
         "progress",
-        "join",
+        "join asof nearest",
         "bool | Observer | None",
         None,
         "False for no bar, True for one in any case, or a function that is called with `Progress`. By default a "
@@ -314,7 +460,7 @@ OPTIONS = (
     THREADS,
     Option(
         "to",
-        "join",
+        "join asof nearest",
         "str",
         "table",
         '"table", or "reader" for a pyarrow.RecordBatchReader, which joins as it is read: for results larger than '
@@ -339,8 +485,7 @@ OPTIONS = (
         "Any",
         None,
         '10_000 results, a relative error of 0.01, "30 seconds", or a list of these; then it stops.',
-        where=Where.WAVES,
-        purpose="DataFrames",
+        where=PROGRESSIVE | Where.ORDERED | Where.WAVES,
         instead="To stop early, leave the loop over the steps, or give limit=.",
     ),
     Option(
@@ -463,10 +608,12 @@ CALLS = {
     "multijoin": Where.SEVERAL | Where.SEVERAL_FRAMES | Where.SEVERAL_STREAMS,
     "count": Where.TABLES | Where.SEVERAL | AT_REST,
     "aggregate": Where.TABLES | Where.FRAMES | Where.WINDOWED,
+    "asof": BEST_OF,
+    "nearest": BEST_OF,
     "explain": NOWHERE,
 }
 """The public calls, and where they run. `explain` runs nothing."""
-EXPLAINED = ("join", "progressive")
+EXPLAINED = ("join", "progressive", "asof", "nearest")
 """The calls that `explain` takes the options of."""
 AUTO = "auto"
 """For `explain`: what the call takes by default, where calls differ."""
@@ -491,8 +638,8 @@ def options_of(call: str) -> Mapping[str, Option]:
 
 @cache
 def accepted_by(call: str) -> Mapping[str, Option]:
-    """The options of a call, and those that `**` lets through: counts and aggregates take what joins on Spark take."""
-    if call not in ("count", "aggregate"):
+    """The options of a call, and those that `**` lets through: these calls take what joins on Spark take."""
+    if call not in ("count", "aggregate", "asof", "nearest"):
         return options_of(call)
     lent = {name: row for name, row in options_of("join").items() if not row.where & IN_PROCESS}
     return {**lent, **options_of(call)}

@@ -35,6 +35,14 @@ TYPES: dict[str, Callable[[Any], bool]] = {
 """Whether a value is of a type, as signatures have it. An option with any other type is checked where it is used."""
 
 
+@dataclass(frozen=True, slots=True)
+class PolarsCondition:
+    """A Polars expression, and the suffix by which it names right columns that clash with a left one."""
+
+    expression: Any
+    suffix: str
+
+
 @dataclass(frozen=True)
 class Request:
     """A call: its inputs, its condition, and the options that were given. Options are attributes: `request.cells`."""
@@ -58,20 +66,27 @@ class Request:
         parameters = {name: value for name, value in collected.items() if name not in options}
         given = {name: value for name, value in options.items() if _asks(accepted_by(call)[name], value)}
         if call == "explain":
-            call = "progressive" if given.pop("progressive", False) else "multijoin" if several else "join"
+            if "of" in given:
+                _check_value(accepted_by(call)["of"], given["of"])
+            named = given.pop("of", "join")
+            call = "progressive" if given.pop("progressive", False) else "multijoin" if several else named
             refuse_unknown(call, given, options_of(call))
         for name, value in given.items():
             _check_value(accepted_by(call)[name], value)
         inputs: tuple[Any, ...] | Mapping[str, Any]
-        on = arguments["on"]
+        on, how = arguments["on"], arguments.get("how", "inner")
         if several:
             inputs = named_inputs(arguments.get("inputs", arguments.get("left")))
             on = arguments.get("right") if on is None else on  # the condition may come second
         else:
             inputs = (arguments["left"], arguments["right"])
+            on, how = read_condition(on, how, given)
+            on = _with_suffix(on, given.get("suffix", default_of("join", "suffix")))
         if on is None:
-            raise InputError('there is no condition: give on="l.id = r.id", or a list of column names.')
-        return cls(call, inputs, on, arguments.get("how", "inner"), given, parameters)
+            raise InputError("there is no condition: give on='id', on=['id', 'day'] or on='l.id = r.id'.")
+        if "suffixes" in given and "suffix" in given:
+            raise InputError("suffix= and suffixes= say the same: give one of them.")
+        return cls(call, inputs, on, how, given, parameters)
 
     def __getattr__(self, name: str) -> Any:
         """The value of an option."""
@@ -123,6 +138,42 @@ class Request:
         if others:
             instead = [f"Or give {row.purpose}." for row in others]
             _refuse([f"{row.name}= is for {row.purpose}" for row in others], f"algorithm={self.algorithm!r}", instead)
+
+
+def read_condition(on: Any, how: Any, given: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The condition and the join type, where they were given in the words of other libraries: columns of the left input
+    and of the right one, or how="cross"."""
+    names = [given.get(name) for name in ("left_on", "right_on")]
+    if str(how).lower() == "cross":
+        if on is not None or any(name is not None for name in names):
+            raise InputError("how='cross' takes no condition: leave it out, or write how='inner'.")
+        return "true", "inner"
+    if all(name is None for name in names):
+        return on, how
+    if on is not None:
+        raise InputError("left_on= and right_on= are given in place of on=: leave out one or the other.")
+    if any(name is None for name in names):
+        raise InputError("left_on= and right_on= belong together: give both, or on= for columns of the same name.")
+    left, right = (list(name) if isinstance(name, list | tuple) else [name] for name in names)
+    if not all(isinstance(name, str) for name in (*left, *right)):
+        raise InputError(
+            f"left_on= and right_on= are names of columns; got {names}. Give what is computed as text: "
+            "on='lower(l.name) = r.name'."
+        )
+    if len(left) != len(right) or not left:
+        raise InputError(
+            f"left_on= and right_on= name the same number of columns; got {len(left)} and {len(right)}: {left} and "
+            f"{right}."
+        )
+    return list(zip(left, right, strict=True)), how
+
+
+def _with_suffix(on: Any, suffix: str) -> Any:
+    """Polars expressions with what they need to name columns; everything else as it is."""
+    if isinstance(on, list | tuple):
+        return type(on)(_with_suffix(item, suffix) for item in on)
+    is_polars = type(on).__module__.startswith("polars.") and hasattr(on, "meta")
+    return PolarsCondition(on, suffix) if is_polars else on
 
 
 def named_inputs(inputs: Any) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Literal as OneOf
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ class Limits(NamedTuple):
     late: tuple[str | None, str | None]  # by side: the column with the watermark, at or before which rows are late
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)  # no slots: what follows from the fields is computed once
 class Window:
     """The last `size` rows, or the last `size` microseconds of event time."""
 
@@ -60,23 +61,23 @@ class Window:
     def __repr__(self) -> str:
         return f"<Window of {self.text}>"
 
-    @property
+    @cached_property
     def by_time(self) -> bool:
         return self.on is not None
 
-    @property
+    @cached_property
     def by_own(self) -> bool:
         """Whether the rows of each stream are counted by themselves."""
         return self.scope == "per_stream" and not self.by_time
 
-    @property
+    @cached_property
     def by_watermark(self) -> bool:
         """Whether event time is Spark's own watermark: rows are late, and leave, when Spark's joins say so."""
         if self.limits is not None:
             return True
         return self.by_time and self.idle is None and None not in self.watermarks
 
-    @property
+    @cached_property
     def span(self) -> tuple[int, int]:
         """The least and the greatest distance of two rows in the window, left - right."""
         return (1 - self.size, self.size - 1) if self.limits is None else self.limits.span

@@ -62,7 +62,7 @@ class Partition:
 def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process is no worker of Spark's, which may take what it holds for permanent."""
     for module in ("exchange.packing", "batch.cell"):
-        monkeypatch.setattr(f"dovetail.spark.{module}.settle", lambda: None)
+        monkeypatch.setattr(f"dovetail.spark.{module}.freeze_modules", lambda: None)
 
 
 @pytest.mark.one_in(2)

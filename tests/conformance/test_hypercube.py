@@ -21,7 +21,7 @@ from dovetail.testing import definition, random_condition, random_table
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_every_result_is_in_exactly_one_cell(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.spark.multiway.multi_tables.settle", lambda: None)
+    monkeypatch.setattr("dovetail.spark.multiway.multi_tables.freeze_modules", lambda: None)
     rng = seeded(seed)
     for _ in range(8):
         aliases = tuple("abcdef")[: rng.choice([3, 3, 4, 5])]

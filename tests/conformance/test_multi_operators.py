@@ -23,7 +23,7 @@ def test_conforms_for_long(name: str, seed: int) -> None:
     check_operator(name, inputs=[3, 4, 5, 6], cases=300, seed=SEED + seed)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("most", [1 << 18, 2])
 @pytest.mark.parametrize("name", operator_names(3))
 def test_interrupted_at_every_yield(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:

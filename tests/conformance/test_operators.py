@@ -71,7 +71,7 @@ def test_exactly_once_under_any_schedule(name: str, data: st.DataObject) -> None
     check_run(name, left, right, on, schedule, memory_rows=memory_rows, block_rows=block_rows)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", REGISTRY)
 def test_the_public_check_accepts_it(name: str) -> None:
     """With every condition for two inputs, and with every number of inputs from two to six that it takes."""

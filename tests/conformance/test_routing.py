@@ -24,7 +24,7 @@ def sample_of(condition: Condition, side: Side, table: pa.Table, sampled: int) -
     return Sample(table.num_rows, batch.slice(0, sampled), reach)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("on", [*CONDITIONS, *MORE_CONDITIONS])
 @pytest.mark.parametrize("unique", [None, *Side])
 def test_every_matching_pair_meets_once(on: str, unique: Side | None) -> None:

@@ -54,7 +54,7 @@ def batches(aliases: str, *, restarts: bool) -> list[tuple[Any, ...]]:
     return schedule
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(("name", "on", "parameters"), CASES, ids=str)
 def test_the_same_rows_are_evicted(name: str, on: str, parameters: dict[str, Any]) -> None:
     runs = []
@@ -65,7 +65,7 @@ def test_the_same_rows_are_evicted(name: str, on: str, parameters: dict[str, Any
     assert online[0] == online[1]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("name", "on", "parameters"), SEVERAL, ids=str)
 def test_the_same_rows_of_several_inputs_are_evicted(name: str, on: str, parameters: dict[str, Any]) -> None:
     tables = {alias: table(seed) for seed, alias in enumerate("abc")}

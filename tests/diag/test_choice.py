@@ -69,6 +69,7 @@ def test_every_file_is_of_a_case() -> None:
     assert {file.stem for file in GOLDEN.iterdir()} == set(CASES)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ("no_equality", "no_unique_key_asked_for")])
 def test_what_was_chosen_joins(name: str, files: Path) -> None:
     left, right, on, options = CASES[name]

@@ -1,4 +1,4 @@
-"""Slices of a join along the diagonal: what they settle and what they leave over is the whole join."""
+"""Slices of a join along the diagonal: what they resolve and what they leave over is the whole join."""
 
 from __future__ import annotations
 

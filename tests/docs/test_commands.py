@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from benchmarks.papers.__main__ import build_parser
@@ -34,14 +35,17 @@ def place(tmp_path: Path) -> Path:
     """A directory with the files that the commands name."""
     for name, table in (("orders", ORDERS), ("payments", PAYMENTS), ("parcels", PARCELS)):
         pq.write_table(table, tmp_path / f"{name}.parquet")
+    pyarrow.csv.write_csv(PAYMENTS, tmp_path / "payments.csv")
     return tmp_path
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("page", "outputs"),
     [
         pytest.param("README.md", ["joined", "live"], marks=[pytest.mark.spark, pytest.mark.slow]),
         ("docs/live.md", ["joined"]),
+        ("docs/command_line.md", ["paid.parquet"]),
     ],
 )
 def test_commands(page: str, outputs: list[str], place: Path) -> None:
@@ -52,6 +56,7 @@ def test_commands(page: str, outputs: list[str], place: Path) -> None:
         assert pq.read_table(place / output).num_rows == PAYMENTS.num_rows
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_commands_in_a_session(place: Path) -> None:
@@ -128,6 +133,7 @@ def test_every_command_is_run() -> None:
     assert with_commands == {
         "README.md",
         "docs/clusters.md",
+        "docs/command_line.md",
         "docs/live.md",
         "docs/operations.md",
         "docs/papers.md",

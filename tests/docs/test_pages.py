@@ -42,7 +42,7 @@ def completer(place: Path) -> Callable[[Any], None]:
 
 
 def marks(page: str) -> list[pytest.MarkDecorator]:
-    on_spark = [pytest.mark.spark, pytest.mark.one_in(3)] if needs_spark(page) else []
+    on_spark = [pytest.mark.spark, pytest.mark.one_in(5)] if needs_spark(page) else []
     return on_spark + [pytest.mark.slow] * (page in SLOW)
 
 

@@ -353,7 +353,7 @@ def test_order_without_a_key_is_told_by_a_column(tmp_path: Path) -> None:
     assert any(step.objection is not None for step in steps)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("algorithm", "memory"),
     [("pmj", "120KB"), pytest.param("xjoin", "120KB", marks=pytest.mark.slow), ("shj", "256MB")],

@@ -55,7 +55,7 @@ def rows_of(found: pa.Table) -> Counter[tuple[Any, ...]]:
     return Counter(zip(*(found[name].to_pylist() for name in names), strict=True))
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("on", ON)
 def test_files_that_exceed_a_budget_give_what_tables_give(on: str, how: str, files: tuple[str, str]) -> None:
@@ -113,6 +113,7 @@ def test_wide_rows_of_files_come_in_small_batches(tmp_path: Path) -> None:
     assert sum(batch.num_rows for batch in pieces) == 5000
 
 
+@pytest.mark.one_in(2)
 def test_multijoin_of_more_than_fits_spills(tmp_path: Path) -> None:
     tables = {name: table(seed, 5000).select(["k", "s"]) for seed, name in enumerate("abc")}
     paths = {name: tmp_path / f"{name}.parquet" for name in tables}

@@ -52,7 +52,7 @@ def columns() -> dict[str, pa.Array]:
 BATCH = pa.record_batch(columns())
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("batch", [BATCH, BATCH.slice(13, 400)], ids=["whole", "sliced"])
 @pytest.mark.parametrize("size", [0, 1, FEW_ROWS - 1, FEW_ROWS, FEW_ROWS + 777])

@@ -50,7 +50,7 @@ def pairs(steps: Any) -> Counter[tuple[int, int]]:
     return Counter(zip(table["row"].to_pylist(), table["row_right"].to_pylist(), strict=True))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("on", ON)
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_class_of_conditions(on: str, workers: int) -> None:

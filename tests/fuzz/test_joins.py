@@ -62,6 +62,7 @@ def test_no_difference(duck: duckdb.DuckDBPyConnection, shard: int, monkeypatch:
             raise
 
 
+@pytest.mark.one_in(2)
 def test_every_class_of_predicate_is_drawn() -> None:
     drawn = set()
     for seed in range(400):

@@ -19,7 +19,7 @@ def random_join(seed: int, left: int, right: int, domain: int) -> tuple[ThreeIne
     return three_inequalities.prepare(two, lefts[2], rights[2]), pairs
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 3), (3, 0), (1, 1), (7, 5), (60, 90), (BLOCK, BLOCK), (700, 900)])
 @pytest.mark.parametrize("domain", [1, 3, 10_000])
 def test_as_the_definition(sizes: tuple[int, int], domain: int) -> None:

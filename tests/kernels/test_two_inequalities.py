@@ -38,6 +38,7 @@ def both(left: Side, right: Side, operators: tuple[int, int]) -> Table:
     return table(left[0], right[0], operators[0]) & table(left[1], right[1], operators[1])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("operators", OPERATORS)
 @pytest.mark.parametrize("spread", [1, 6, 2**62])
 @pytest.mark.parametrize("swap", [False, True, None])

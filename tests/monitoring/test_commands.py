@@ -101,6 +101,7 @@ def test_what_is_wrong_is_said_before(
     assert pq.read_table(files / "orders.parquet").num_rows == 100
 
 
+@pytest.mark.one_in(2)
 def test_a_page_of_the_running_join(files: Path) -> None:
     with running(command("--on", "l.id = r.id", "--watch"), files) as (process, url):
         events = urllib.request.urlopen(f"{url}events", timeout=PATIENCE_S).read().decode()  # until it is over

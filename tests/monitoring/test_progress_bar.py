@@ -59,6 +59,23 @@ def test_a_bar_on_a_terminal() -> None:
     assert drawn(console).endswith("\x1b[2K")  # the line is gone
 
 
+@pytest.mark.parametrize("width", [60, 120])
+def test_a_kernel_that_is_compiled(width: int) -> None:
+    """It takes seconds, once: the line says so, and what would do it in advance."""
+    clock, console = Clock(), terminal(width)
+    bar = Bar(TerminalScreen(io.StringIO(), console), clock, delay_s=0.0)
+    bar(Progress("joining", 5))
+    bar.compiles(True)
+    clock.now = 3.0
+    bar.draw()
+    assert "compiling kernels, once  " in drawn(console)
+    assert ("`dovetail warmup` does it ahead" in drawn(console)) == (width == 120)
+    bar.compiles(False)
+    bar.draw()
+    assert "5 results" in drawn(console)
+    bar.close()
+
+
 def test_a_short_run_draws_nothing() -> None:
     clock, console = Clock(), terminal()
     bar = Bar(TerminalScreen(io.StringIO(), console), clock)

@@ -211,6 +211,7 @@ def test_requests_that_are_not_certain_are_refused() -> None:
         assert "403" in say(server, f"GET {path} HTTP/1.1")
 
 
+@pytest.mark.one_in(2)
 def test_connections_without_a_request_take_no_more_threads_than_allowed() -> None:
     recording = recorded(outcome=RUNNING)
     with watch(recording) as server:

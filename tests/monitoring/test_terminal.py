@@ -81,6 +81,7 @@ def test_a_line_elsewhere() -> None:
     assert line(recorded()).startswith("0:10  done  3,600 results  0 rows in memory")
 
 
+@pytest.mark.one_in(2)
 def test_the_command_on_a_real_terminal(tmp_path: Path) -> None:
     """Frames are drawn, the last one stays, and everything that was asked for is written."""
     keys = pa.table({"k": list(range(1000)) * 5})

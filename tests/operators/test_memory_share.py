@@ -14,7 +14,7 @@ MEMORY = 1_000_000
 CASES = [(algorithm, *rows) for rows in ((60, True), (60, False), (200, True)) for algorithm in ALGORITHMS]
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(("algorithm", "width", "text"), some(CASES, 0, of=2))
 def test_most_of_a_budget_holds_rows(algorithm: str, width: int, text: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "EVERY_S", 0.0)  # a moment of every event, whatever time it takes

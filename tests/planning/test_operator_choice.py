@@ -65,6 +65,7 @@ def outside_of_operators() -> dict[str, ast.AST]:
     return {str(path.relative_to(SOURCES)): ast.parse(path.read_text()) for path in paths}
 
 
+@pytest.mark.one_in(2)
 def test_nothing_outside_compares_the_names_of_operators() -> None:
     comparing = [
         f"{path}:{node.lineno}"
@@ -77,6 +78,7 @@ def test_nothing_outside_compares_the_names_of_operators() -> None:
     assert comparing == []
 
 
+@pytest.mark.one_in(2)
 def test_a_workspace_is_made_from_a_plan_only() -> None:
     calls = [
         f"{path}:{node.lineno}"

@@ -141,7 +141,7 @@ def test_streams_without_an_end_leave_no_result_for_it(memory: int | None) -> No
         assert operator_class(operator.name).spec.emits_at_arrival
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_auto_keeps_to_little_memory(name: str) -> None:
     """Every class and join type that an operator can do at all, with less memory than the rows take."""
@@ -168,6 +168,7 @@ def test_an_equality_larger_than_memory_whatever_holds_the_rows(tmp_path: Path) 
     assert early(LEFT, RIGHT, on, memory="1MB", workers=2) == expected
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("column", ["struct", pytest.param("s", marks=pytest.mark.slow)])
 def test_dictionaries_do_not_pass_for_small_tables(column: str) -> None:
     """Few bytes a row, until every batch of rows is kept with its dictionary."""

@@ -20,7 +20,7 @@ TASKS = 2  # of a session of tests
 def stub_samples(monkeypatch: pytest.MonkeyPatch, left: pa.Table, right: pa.Table) -> None:
     """No job for a sample of these tables."""
 
-    def sample_sides(frames: object, condition: Condition, size: int = SAMPLE) -> Samples:
+    def sample_sides(frames: object, condition: Condition, size: int = SAMPLE, files: object = None) -> Samples:
         return sample(condition, Side.LEFT, left, size), sample(condition, Side.RIGHT, right, size)
 
     monkeypatch.setattr("dovetail.spark.batch.tables.sample_sides", sample_sides)
@@ -34,8 +34,8 @@ def sample(condition: Condition, side: Side, table: pa.Table, size: int) -> Samp
         task = SimpleNamespace(partitionId=lambda number=number: number)
         with (
             patch.object(sampling, "TaskContext", SimpleNamespace(get=lambda task=task: task)),
-            patch.object(sampling, "settle"),  # what this process holds is not a worker's
+            patch.object(sampling, "freeze_modules"),  # what this process holds is not a worker's
         ):
             (made,) = sampling.sampler(condition, side, schema, size)(iter([part]))
         found += [SimpleNamespace(**row) for row in made.to_pylist()]
-    return sampling._one_sample(found, condition, side, size)
+    return sampling._one_sample(found, condition, schema, size)

@@ -20,7 +20,7 @@ def request_(tmp_path: Path) -> list[str]:
     pq.write_table(pa.table({"id": range(30), "Price": [1.5] * 30}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"id": range(0, 60, 2), "name": ["x"] * 30}), tmp_path / "b.parquet")
     inputs = ["--left", str(tmp_path / "a.parquet"), "--right", str(tmp_path / "b.parquet")]
-    return ["join", *inputs, "--on", "l.id = r.id", "--select", "r.id AS key, Price"]
+    return ["join", *inputs, "--on", "l.id = r.id", "--select", "r.id AS key, Price", "--spark"]
 
 
 def lines(*words: str) -> list[str]:
@@ -43,7 +43,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         pq.write_table(pa.table({"a": pa.array(range(40_000), pa.int32())}), tmp_path / f"{name}.parquet")
     out = tmp_path / "out"
     inputs = ["--left", str(tmp_path / "l.parquet"), "--right", str(tmp_path / "r.parquet")]
-    said = interrupted([*inputs, "--on", "l.a + r.a >= 0", "--out", str(out)], (out / "_temporary").exists)
+    said = interrupted([*inputs, "--on", "l.a + r.a >= 0", "--out", str(out), "--spark"], (out / "_temporary").exists)
     assert f"interrupted: nothing was written to {out}; the join is not complete" in said
     assert list(out.iterdir()) == []
 
@@ -53,5 +53,9 @@ def test_a_table_and_files(request_: list[str], tmp_path: Path) -> None:
     assert len(lines(*request_)) == 16
     lines(*request_, "--out", str(tmp_path / "joined"))
     assert pq.read_table(tmp_path / "joined").column_names == ["key", "Price"]
-    lines(*request_, "--out", str(tmp_path / "joined.csv"))
+    for name in ("joined.csv", "joined.parquet", "joined.arrow"):
+        lines(*request_, "--out", str(tmp_path / name))
+        assert (tmp_path / name).is_file()
     assert len((tmp_path / "joined.csv").read_text().splitlines()) == 16
+    assert pq.read_table(tmp_path / "joined.parquet").num_rows == 15
+    assert pa.ipc.open_file(tmp_path / "joined.arrow").read_all().num_rows == 15

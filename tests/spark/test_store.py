@@ -96,7 +96,7 @@ def start(joined: DataFrame, tmp_path: Path, *, available: bool = False) -> Stre
     return writer.start(str(tmp_path / "results"))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_progressive_join_of_streams_is_restarted(
     spark: SparkSession, server: S3Server, place: Path, tmp_path: Path
 ) -> None:
@@ -119,7 +119,7 @@ def test_a_progressive_join_of_streams_is_restarted(
     assert server.failed > 5
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_a_window_and_a_table(spark: SparkSession, server: S3Server, place: Path, tmp_path: Path) -> None:
     """Two joins of one query: in a window that holds everything, then with a table at rest."""
     on = "l.k < r.k AND l.x > r.x + 0.8"
@@ -140,7 +140,7 @@ def test_a_window_and_a_table(spark: SparkSession, server: S3Server, place: Path
     )
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_waves_are_stopped_and_go_on(spark: SparkSession, server: S3Server, place: Path) -> None:
     left, right = tables(spark, place)
     left, right = left.select("id", "k", "x"), right.selectExpr("id AS id_right", "k", "x")
@@ -158,7 +158,7 @@ def test_waves_are_stopped_and_go_on(spark: SparkSession, server: S3Server, plac
     assert SECRET_KEY not in str(failure.value)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_write(spark: SparkSession, server: S3Server) -> None:
     frame = spark.range(0, 1000, 1, 3).selectExpr("id", "cast(id AS string) AS s")
     path = server.uri("out")
@@ -203,7 +203,7 @@ def test_plans_do_not_show_secrets(spark: SparkSession, server: S3Server) -> Non
     assert quote(SECRET_KEY, safe="") not in plan
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_state_lies_beside_the_checkpoints(
     spark: SparkSession, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

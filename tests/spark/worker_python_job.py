@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 import dovetail
@@ -33,6 +34,8 @@ def main(master: str, place: Path) -> None:
         said.append(spark.read.parquet(str(place / "pairs")).count())
     except dovetail.DovetailError as error:
         said.append(f"{type(error).__name__}: {error}")
+    except IllegalArgumentException as error:  # raised while a query runs
+        said.append(str(error))
     (place / "said.json").write_text(json.dumps(said))
     spark.stop()
 

@@ -100,7 +100,7 @@ def set_up(state_dir: Path, kept: Path) -> Path:
     return directory
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: f"{kept.parent.name}/{kept.name}")
 def test_damaged_state_is_named(kept: Path, tmp_path: Path) -> None:
     directory = set_up(tmp_path, kept)

@@ -64,7 +64,7 @@ def store_join(server: S3Server, **options: object) -> StreamJoin:
     return stream_join(open_store(server.uri("state")), **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("limit_bytes", [1 << 26, 1 << 14])
 def test_every_result_once_whatever_fails(
     server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_bytes: int

@@ -70,7 +70,7 @@ def rows_of(stored: list[StoredRows]) -> Counter[int]:
     return Counter(row for rows in stored for row in rows.batch.column("row").to_pylist())
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("name", "inputs"), CASES)
 def test_every_row_of_every_operator_is_read_once(name: str, inputs: int, tmp_path: Path) -> None:
     """In memory or spilled, in old segments or in new ones; rows without a key may have been dropped."""

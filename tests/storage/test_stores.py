@@ -129,6 +129,7 @@ def test_names_that_say_everything_are_alone(tmp_path: Path) -> None:
     assert not strange
 
 
+@pytest.mark.one_in(3)
 def test_a_large_object_is_sent_and_read_in_pieces(
     server: S3Server, kept: LocalCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +236,7 @@ def test_the_environment_tells_where_and_who(server: S3Server, monkeypatch: pyte
     assert server.names("by/environment") == ["by/environment/x"]
 
 
+@pytest.mark.one_in(2)
 def test_a_store_that_takes_its_time(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than the three seconds after which AWS's library gives up; how long is for the URI or the environment."""
     monkeypatch.setattr(object_store, "ATTEMPTS", 1)

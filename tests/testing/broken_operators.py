@@ -68,7 +68,7 @@ class ExceedsItsBudget(Miner):
 
     def __init__(self, workspace: Any) -> None:
         super().__init__(workspace)
-        self._state.make_room = lambda alias, arriving: None  # type: ignore[method-assign]
+        self._state.free_memory = lambda alias, arriving: None  # type: ignore[method-assign]
 
 
 class NamesNoSegments(Miner):

@@ -28,7 +28,7 @@ def register(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(REGISTRY, name, (f"{broken_operators.__name__}:{name}",))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("oracle", ["definition", "duckdb"])
 @pytest.mark.parametrize("inputs", [2, 4])
 @pytest.mark.parametrize("fault", FAULTS)

@@ -40,7 +40,7 @@ from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside
 from dovetail.diag.ring import KeyedRows, Met, Positions, Repeats, Ring, RingTable, cut_tables
 from dovetail.errors import BudgetError
 from dovetail.execution.at_rest import Joining
-from dovetail.execution.output import drop_last_columns, output_schema, result_batches, row_batches
+from dovetail.execution.output import drop_last_columns, result_batches, row_batches
 from dovetail.execution.steps import Step
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.planning.plan import JoinPlan
@@ -91,7 +91,7 @@ class Partners:
         pairs = self._pairs(met)
         return met.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))
 
-    def settle(self, met: Meeting, drop: tuple[int, int] = (0, 0)) -> Task:
+    def resolve(self, met: Meeting, drop: tuple[int, int] = (0, 0)) -> Task:
         """Record which rows have a partner; what emits the immediate results of matching pairs, at any time.
 
         `drop`: columns at the end of RN and R1 to omit.
@@ -225,8 +225,8 @@ class DiagonalJoin:
         for table, probing, rows in hits:
             met = self._partners.check_pairs(Meeting(keyed.batch, probing, table.batch, rows, table.positions[rows]))
             partnered[met.many_rows] = True
-            yield self._partners.settle(met)
-        if self._partners.asks_many:  # a row that fails is not settled yet: its key may repeat
+            yield self._partners.resolve(met)
+        if self._partners.asks_many:  # a row that fails is not resolved yet: its key may repeat
             missing = np.flatnonzero(~partnered)
             yield partial(self._partners.at_once, keyed.batch, partnered)
         self._mishits.add(_aside(keyed, missing))
@@ -277,7 +277,7 @@ class DiagonalJoin:
             return again, Met.nothing()
         for _, keyed in self._read(0):
             self._repeats.look(keyed.hashes, keyed.positions)
-        met = self._repeats.settled_probes(self.ring.stays)
+        met = self._repeats.resolved_probes(self.ring.stays)
         for _, keyed in self._read(1, start=met.earliest):
             again.add(_aside(keyed, np.flatnonzero(met.position_of(keyed.hashes, keyed.positions) >= 0)))
             self._budget.hold("again", again.buffered_rows, again.nbytes)
@@ -299,7 +299,7 @@ class DiagonalJoin:
             table.insert(rows.hashes)
             self._budget.hold("chunk", rows.batch.num_rows, rows.batch.nbytes + table.nbytes)
             partnered = np.zeros(rows.batch.num_rows, np.bool_)
-            settled = partnered.copy()
+            resolved = partnered.copy()
             pages = self._ones() if ones is None else ones.pages(number)
             for page in pages:
                 self.counters.probes += len(page.hashes)
@@ -308,10 +308,10 @@ class DiagonalJoin:
                     found = self._partners.check_pairs(found)
                     partnered[found.many_rows] = True
                     known = has_met[found.many_rows] == found.one_positions
-                    settled[found.many_rows[known]] = True
-                    yield from self._partners.settle(found.only(~known), (EXTRA, EXTRA))()
+                    resolved[found.many_rows[known]] = True
+                    yield from self._partners.resolve(found.only(~known), (EXTRA, EXTRA))()
             if self._partners.asks_many:
-                open_rows = np.flatnonzero(~settled)
+                open_rows = np.flatnonzero(~resolved)
                 batch = take_rows(rows.rows, open_rows)
                 yield from self._partners.verdict(batch, partnered[open_rows])
             self._budget.release("chunk")
@@ -355,10 +355,10 @@ def _aside(keyed: KeyedRows, rows: Rows) -> Aside:
 
 
 def join_along_diagonal(
-    plan: JoinPlan, scans: tuple[Scan, Scan], suffix: str, observer: Observer | None = None, threads: int = 1
+    plan: JoinPlan, scans: tuple[Scan, Scan], schema: pa.Schema, observer: Observer | None = None, threads: int = 1
 ) -> Iterator[Step]:
     """Results as they are found: both inputs are read as the window slides."""
-    join = DiagonalJoin(plan, scans, output_schema(*plan.condition.schemas, suffix, plan.how), threads)
+    join = DiagonalJoin(plan, scans, schema, threads)
     for phase, batch in join.results():
         yield Step(batch, phase, join.counters.results, None)
         if observer is not None:

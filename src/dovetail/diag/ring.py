@@ -317,7 +317,7 @@ class Repeats:
         new = self._first[suspects] < 0
         self._first[suspects[new]] = positions[rows[first[new]]]
 
-    def settled_probes(self, stays: Sequence[Stay]) -> Met:
+    def resolved_probes(self, stays: Sequence[Stay]) -> Met:
         """The pairs already joined, once the second pass is complete."""
         lows, since, until = (np.array(column, np.int64) for column in zip(*stays, strict=True))
         table = np.searchsorted(lows, self._first, "right") - 1

@@ -3,9 +3,9 @@
     R1     . . [   reach   |  beside the step  |   reach   ] . .     one hash table for a step; it moves with the steps
     RN     . . . . . . . . [step][step][step] . . . . . . . .        a slice: each of its rows is looked up once
 
-Slices are independent. Each reports which of its rows of RN are settled: a row is settled if its key was found, since
-repeated keys of R1 were detected before (`repeated`) and are not probed at all. Rows that are not settled are left to
-an ordinary join with all of R1. Whether a row is settled depends on the plan, the sizes and the slice alone, so that
+Slices are independent. Each reports which of its rows of RN are resolved: a row is resolved if its key was found, since
+repeated keys of R1 were detected before (`repeated`) and are not probed at all. Rows that are not resolved are left to
+an ordinary join with all of R1. Whether a row is resolved depends on the plan, the sizes and the slice alone, so that
 every pass over a slice, of whichever columns, agrees.
 
 Diag-Join with its window in one table instead of a ring (section 3.3): steps are as long as the window, so that rows of
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -48,10 +47,8 @@ class Range(NamedTuple):
 
 
 def cut_slices(many: ParquetRows, wanted: int) -> list[Range]:
-    """All of RN in about the given number of slices, which begin where row groups do: no row is decoded twice."""
-    starts = np.array(many.group_starts)
-    near = np.searchsorted(starts, np.linspace(0, many.rows, wanted + 1))
-    return [Range(*pair) for pair in pairwise(np.unique(starts[near]).tolist())]
+    """All of RN in about the given number of slices."""
+    return [Range(*part) for part in many.cut(wanted)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,7 @@ class Looked(NamedTuple):
 
     batch: pa.RecordBatch  # all of them, also those without a key
     keyed: Rows | None  # those with a key; None: all of them
-    settled: NDArray[np.bool_]  # of the keyed ones: found
+    resolved: NDArray[np.bool_]  # of the keyed ones: found
     ones: Rows  # for each of those, the row in the window
     window: KeyedRows
 
@@ -133,13 +130,13 @@ class SliceJoin:
         self._sliced, self._part = sliced, part
         condition, one = sliced.plan.condition, sliced.one
         self._keys = HashKeys(condition)
-        # A filtered row of R1 is found nevertheless: a row that probes for it is settled, without a partner.
+        # A filtered row of R1 is found nevertheless: a row that probes for it is resolved, without a partner.
         self._all_keys = HashKeys(replace(condition, filters=((), ())))
         self._checks = (*self._keys.checks, *condition.filters[one])
         self._work = Joining(sliced.plan.condition, sliced.plan.how, sliced.output)
 
     def results(self) -> Iterator[pa.RecordBatch]:
-        """Pairs of settled rows, and rows of RN about which the join type wants to know, as far as they are settled."""
+        """Pairs of resolved rows, and those rows of RN that the join type asks for, as far as resolved."""
         lists, asks = self._sliced.plan.how.emits_pairs, self._sliced.asks(self._sliced.many)
         for looked in self._probe_steps(all_columns=True):
             many, ones = self._check_pairs(looked)
@@ -149,14 +146,14 @@ class SliceJoin:
                 partnered = np.zeros(looked.batch.num_rows, np.bool_)
                 partnered[many] = True
                 decided = np.ones(looked.batch.num_rows, np.bool_)
-                decided[looked.rows(np.flatnonzero(~looked.settled))] = False
+                decided[looked.rows(np.flatnonzero(~looked.resolved))] = False
                 chosen = np.flatnonzero(decided)
                 yield from self._work.leave(self._sliced.many, take_rows(looked.batch, chosen), partnered[chosen])
 
     def left_over(self) -> Iterator[pa.RecordBatch]:
-        """Rows of RN that are not settled."""
+        """Rows of RN that are not resolved."""
         for looked in self._probe_steps(all_columns=True):
-            rows = looked.rows(np.flatnonzero(~looked.settled))
+            rows = looked.rows(np.flatnonzero(~looked.resolved))
             if len(rows):
                 yield take_rows(looked.batch, rows)
 
@@ -166,7 +163,7 @@ class SliceJoin:
         partnered = np.zeros(high - low if asks else 0, np.bool_)
         noted: list[Hashes] = []
         for looked in self._probe_steps(all_columns=False, noted=noted):
-            left_over += int((~looked.settled).sum())
+            left_over += int((~looked.resolved).sum())
             if asks:
                 _, ones = self._check_pairs(looked)
                 partnered[looked.window.positions[ones] - low] = True
@@ -176,7 +173,7 @@ class SliceJoin:
 
     def _check_pairs(self, looked: Looked) -> tuple[Rows, Rows]:
         """Rows of RN, and of the window, that satisfy the whole condition."""
-        many, ones = looked.rows(np.flatnonzero(looked.settled)), looked.ones
+        many, ones = looked.rows(np.flatnonzero(looked.resolved)), looked.ones
         if not self._checks or not len(many):
             return many, ones
         pairs = Matches.oriented(self._sliced.many, looked.batch, many, looked.window.batch, ones)
@@ -215,8 +212,8 @@ class SliceJoin:
             partner[probing] = mine
         if len(self._sliced.repeated):
             partner[np.isin(hashes, self._sliced.repeated)] = -1
-        settled = partner >= 0
-        return Looked(batch, rows, settled, partner[settled], window.keyed)
+        resolved = partner >= 0
+        return Looked(batch, rows, resolved, partner[resolved], window.keyed)
 
     def _ones(self, all_columns: bool, noted: list[Hashes] | None) -> Iterator[KeyedRows]:
         """Rows of R1 around the slice that have a key; hashes of those that are owned are noted."""

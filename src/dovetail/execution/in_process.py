@@ -61,18 +61,19 @@ def join_tables(
     plan: JoinPlan,
     left: Scan,
     right: Scan,
-    suffix: str,
+    schema: pa.Schema,
     observer: Observer | None = None,
     limit: int | None = None,
     threads: int = 1,
     batch_bytes: int = LARGEST_BYTES,
+    drop: tuple[int, int] = (0, 0),
 ) -> Iterator[pa.RecordBatch]:
     """The whole join of two inputs at rest, or `limit` rows of it, batch by batch.
 
     By a kernel over both complete sides, or by an operator: the smaller side then arrives first, so that only it has to
-    be kept. Files are loaded, unless there is a budget that they exceed.
+    be kept. Files are loaded, unless there is a budget that they exceed. A kernel's results lack the last `drop`
+    columns of each side.
     """
-    schema = output_schema(left.schema, right.schema, suffix, plan.how)
     chunk_bytes = chunk_size(plan.memory_bytes)
     loaded_bytes = None if plan.memory_bytes is None else chunk_bytes
     inputs = (load(left, loaded_bytes), load(right, loaded_bytes))
@@ -82,11 +83,11 @@ def join_tables(
         tables = [rows.scan.to_table() for rows in inputs]
         sides = [one_batch(table, table.schema) for table in tables]
         share = max(len(table.to_batches()) for table in tables) == 1  # else the sides are copies
-        work = Joining(plan.condition, plan.how, schema, batch_bytes=batch_bytes, share=share, threads=threads)
+        work = Joining(plan.condition, plan.how, schema, drop, batch_bytes=batch_bytes, share=share, threads=threads)
         work = keep_within(work, plan.memory_bytes)
         yield from join_at_rest(work, (sides[0], sides[1]), observer, limit)
     elif plan.at_rest:
-        work = Joining(plan.condition, plan.how, schema, threads=threads)
+        work = Joining(plan.condition, plan.how, schema, drop, threads=threads)
         work = keep_within(limit_work(work, limit), plan.memory_bytes)
         routing = route_inputs(work, inputs, plan.memory_bytes) if limit is None else None
         if routing is not None:
@@ -112,16 +113,19 @@ def join_progressively(
     monitor: JoinMonitor | None = None,
     aggregates: Mapping[str, str] | None = None,
     workers: int = 1,
+    left_s: Callable[[], float | None] = lambda: None,
 ) -> ProgressiveJoin[Step]:
     """Results as they are found, or aggregates over them. Tables are interleaved, sources are joined on arrival."""
     if plan.memory_bytes is not None and workers == 1 and len(inputs) == len(Side) and has_dictionaries(plan):
         schema = plan_schema(plan, suffix)
-        running = _join_events(decode_plan(plan), inputs, suffix, wait_ms, retry, monitor, aggregates, decoded=True)
+        running = _join_events(
+            decode_plan(plan), inputs, suffix, wait_ms, retry, monitor, aggregates, left_s, decoded=True
+        )
         return running.wrapped(lambda steps: encode_steps(steps, schema))
     if workers > 1:
         schema, sizes = plan_schema(plan, suffix), Sizes.from_inputs(inputs)
         return in_parallel(plan, (inputs[0], inputs[1]), schema, sizes, aggregates, workers)
-    return _join_events(plan, inputs, suffix, wait_ms, retry, monitor, aggregates)
+    return _join_events(plan, inputs, suffix, wait_ms, retry, monitor, aggregates, left_s)
 
 
 def _join_events(
@@ -132,6 +136,7 @@ def _join_events(
     retry: Retry | None,
     monitor: JoinMonitor | None,
     aggregates: Mapping[str, str] | None,
+    left_s: Callable[[], float | None],
     *,
     decoded: bool = False,
 ) -> ProgressiveJoin[Step]:
@@ -148,10 +153,12 @@ def _join_events(
             else None
         )
         return run(plan, decode(events), schema, most_rows, 0, sizes, monitor, aggregates, drawing)
-    room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
+    capacity_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = [as_source(rows) for rows in inputs]
-    feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
-    line_bytes = len(sources) * room_bytes
+    feed = Feed(
+        sources, capacity_bytes=capacity_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry, left_s=left_s
+    )
+    line_bytes = len(sources) * capacity_bytes
     running = run(plan, decode(feed.events()), schema, STREAM_ROWS, line_bytes, sizes, monitor, aggregates)
     return running.wrapped(lambda steps: _close_after(steps, feed))
 
@@ -351,7 +358,7 @@ class ProgressiveJoin(Iterator[S], Generic[S]):
     def __repr__(self) -> str:
         return f"<ProgressiveJoin by {self._name}: iterate over it for steps>"
 
-    def memory(self, memory: str | int | None) -> None:
+    def memory(self, memory: str | float | None) -> None:
         """Resize the memory budget: an increase takes effect at once, a decrease when memory is freed. None: no
         limit."""
         if self._operator is None or not self._operator.spec.resizable:

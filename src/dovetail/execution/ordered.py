@@ -228,6 +228,12 @@ class OrderCodes(NamedTuple):
         return self.with_null()[rows]  # NO_ROW is the last of them
 
 
+def sorted_rows(keys: Sequence[OrderKey], batch: pa.RecordBatch) -> Words:
+    """The numbers of the rows of one side in the order of its keys; equal rows as they come."""
+    ranks = [_ranks(key, batch).of_rows for key in keys]
+    return np.lexsort(ranks[::-1]).astype(np.int64)
+
+
 def _ranks(key: OrderKey, batch: pa.RecordBatch) -> OrderCodes:
     values = evaluate(key.value, *((batch, None) if key.side is Side.LEFT else (None, batch)))
     if pa.types.is_null(values.type):

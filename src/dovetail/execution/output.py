@@ -180,6 +180,33 @@ def row_batches(
             yield put_together(both, schema, size)
 
 
+def padded_batches(
+    left: pa.RecordBatch,
+    lefts: Rows,
+    right: pa.RecordBatch,
+    rights: Rows,
+    schema: pa.Schema,
+    most_bytes: int = MOST_BYTES,
+    share: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Left rows with right rows, or with nulls where `rights` is negative, in this order."""
+    most_rows = fitting_rows(left, right, most_bytes=most_bytes)
+    mine, theirs = Gatherer(left, share=share), PaddedGatherer(right)
+    waiting = [slice(start, start + most_rows) for start in range(0, len(lefts), most_rows)][::-1]
+    while waiting:
+        part = waiting.pop()
+        size = len(lefts[part])
+        try:
+            columns = [*gather([(mine, lefts[part])]), *theirs.take(rights[part])]
+        except OverflowError:  # strings that are too long for one column
+            if size == 1:
+                raise
+            middle = part.start + size // 2
+            waiting += [slice(middle, part.start + size), slice(part.start, middle)]
+        else:
+            yield put_together(columns, schema, size)
+
+
 def drop_last_columns(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:
     """The rows without their last `extra` columns."""
     return rows.select(range(rows.num_columns - extra)) if extra else rows
@@ -215,7 +242,41 @@ class Gatherer:
         return [column.take(rows, memory) for column in self._columns]
 
 
-def _take_few(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
+class PaddedGatherer:
+    """The columns of a batch, to take rows from; a negative row is a row of nulls."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._gatherer = Gatherer(batch)
+        self._plain = [_is_plain(column) for column in batch.columns]
+
+    def take(self, rows: Rows) -> list[pa.Array]:
+        missing = rows < 0
+        if not missing.any():
+            return gather([(self._gatherer, rows)])
+        if not self._batch.num_rows:
+            return [pa.nulls(len(rows), column.type) for column in self._batch.columns]
+        if len(rows) < FEW_ROWS or not all(self._plain):
+            return list(_take_few(self._batch, pa.array(rows, mask=missing)))
+        valid = pa.array(~missing).buffers()[1]
+        return [_with_validity(column, valid) for column in gather([(self._gatherer, np.where(missing, 0, rows))])]
+
+
+def _is_plain(column: pa.Array) -> bool:
+    """Whether a column without nulls has its values in buffers of its own."""
+    is_wide = column.type.id in OFFSETS or _bits(column.type) is not None
+    return is_wide and not column.null_count and not isinstance(column.type, pa.BaseExtensionType)
+
+
+def _with_validity(column: pa.Array, valid: pa.Buffer) -> pa.Array:
+    """A column that was just taken, without some of its values."""
+    buffers = [valid, *column.buffers()[1:]]
+    if isinstance(column, pa.DictionaryArray):
+        return pa.DictionaryArray.from_buffers(column.type, len(column), buffers, column.dictionary)
+    return pa.Array.from_buffers(column.type, len(column), buffers)
+
+
+def _take_few(batch: pa.RecordBatch, rows: Rows | pa.Array) -> list[pa.Array]:
     try:
         return list(pc.call_function("take", [batch, pa.array(rows)], UNCHECKED).columns)
     except pa.ArrowInvalid as error:  # offsets of 32 bits

@@ -9,7 +9,7 @@ such a column refer to all of its dictionary, and kept piece by piece, each piec
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -23,9 +23,11 @@ from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.estimation.measures import Measures
 from dovetail.execution.output import MOST_BYTES, fixed_rows, result_batches
+from dovetail.execution.stop_rule import Until
 from dovetail.operators.protocol import Workspace
 from dovetail.planning.plan import JoinPlan
 from dovetail.sources.protocol import Source
+from dovetail.sources.reader import TimeIsOverError
 
 Rows: TypeAlias = pa.Table | Source
 
@@ -211,14 +213,17 @@ def limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator
                 return
 
 
-def limit_steps(steps: Iterable[Step], limit: int | None) -> Generator[Step, None, None]:
-    """Steps with the first `limit` rows; then the join is closed."""
-    with _closing(steps):
+def limit_steps(steps: Iterable[Step], limit: int | None, until: Until | None = None) -> Generator[Step, None, None]:
+    """Steps with the first `limit` rows, or until enough is known; then the join is closed."""
+    until = (until or Until()).start_clock()
+    with _closing(steps), suppress(TimeIsOverError):
         results = 0
         for step in steps if limit != 0 else ():
             if limit is None or results + step.batch.num_rows < limit:
                 results += step.batch.num_rows
                 yield step
+                if until.is_reached(step):
+                    return
             else:
                 yield replace(step, batch=step.batch.slice(0, limit - results), results=limit)
                 return

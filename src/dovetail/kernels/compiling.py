@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
+from numba.core import event
 
 from dovetail.core.directories import check_contents, private_directory, user_cache
 from dovetail.errors import InputError
@@ -98,6 +99,32 @@ def kernel(function: F) -> F:
             compiled = numba.njit(function, cache=True, nogil=True, error_model="numpy")
     _kernels.append(compiled)
     return cast(F, compiled)
+
+
+@contextmanager
+def compiling_reported(report: Callable[[bool], object]) -> Iterator[None]:
+    """Call `report` with True when a kernel begins to be compiled in here, and with False when it is done.
+
+    Loading one from the cache is not reported. Kernels that a kernel calls are compiled within it.
+    """
+    listener = _Listener(report)
+    with event.install_listener("numba:compile", listener):
+        yield
+
+
+class _Listener(event.Listener):
+    def __init__(self, report: Callable[[bool], object]) -> None:
+        self._report, self._depth = report, 0
+
+    def on_start(self, _: event.Event) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._report(True)
+
+    def on_end(self, _: event.Event) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._report(False)
 
 
 class Cache(NamedTuple):

@@ -62,7 +62,7 @@ def row_type(rows: int) -> type[np.signedinteger[Any]]:
 def sort_codes(codes: Words) -> Sorted:
     """Sort codes, ascending. Codes that are sorted already are returned themselves, not a copy."""
     size = len(codes)
-    if _ascends(codes):
+    if ascends(codes):
         return Sorted(np.arange(size, dtype=row_type(size)), codes)
     if size <= SMALL or size > MOST:
         order = np.argsort(codes, kind="stable")
@@ -78,6 +78,14 @@ def sort_codes(codes: Words) -> Sorted:
     if not _unpack(words, codes, np.uint64(for_rows), order):
         _sort_twice(codes, origin, np.uint64(for_rows), words, order)
     return Sorted(order, words.view(np.int64))
+
+
+def put_in_order(codes: Words) -> tuple[Words, Rows | None]:
+    """Codes in order, and where each stood; None if they are in order already."""
+    if ascends(codes):
+        return codes, None
+    order, ordered = sort_codes(codes)
+    return ordered, order
 
 
 def _sort_twice(codes: Words, origin: np.uint64, for_rows: np.uint64, words: Keys, order: Rows) -> None:
@@ -180,7 +188,7 @@ def _pick(values: NDArray[Whole], rows: Rows, flip: Whole, picked: NDArray[Whole
 
 
 @kernel
-def _ascends(codes: Words) -> bool:
+def ascends(codes: Words) -> bool:
     for i in range(1, len(codes)):  # noqa: SIM110  Numba compiles no generators
         if codes[i] < codes[i - 1]:
             return False

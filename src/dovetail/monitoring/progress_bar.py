@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from dovetail.core.metrics import Observer, Progress
+from dovetail.kernels.compiling import compiling_reported
 from dovetail.monitoring.formatting import clock_time, format_share, short
 from dovetail.monitoring.screens import DELAY_S, LINE_S, CellOutput, in_notebook, live_display, redraw_in_thread
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 RATE_S = 5.0  # the rate is that of the last seconds
 BAR_WIDTH = 20  # less on a narrow terminal
+COMPILING, AHEAD = "compiling kernels, once", "`dovetail warmup` does it ahead"
 
 Clock = Callable[[], float]
 
@@ -48,7 +50,7 @@ def watched(wanted: bool | Observer | None) -> Iterator[Observer | None]:
             return
         bar = Bar(screen, delay_s=0.0 if wanted else DELAY_S)
         try:
-            with redraw_in_thread(bar.draw, "dovetail-progress"):
+            with compiling_reported(bar.compiles), redraw_in_thread(bar.draw, "dovetail-progress"):
                 yield bar
         finally:
             bar.close()
@@ -81,6 +83,11 @@ class Meter:
         self._phase = ""
         self._steps: deque[tuple[float, int]] = deque()  # of this phase: time and results
         self.progress = Progress("preparing")
+        self.is_compiling = False
+
+    @property
+    def phase(self) -> str:
+        return COMPILING if self.is_compiling else self.progress.phase
 
     def step(self) -> None:
         """Take note of how far it is now."""
@@ -113,6 +120,8 @@ class Meter:
         """What a bar cannot say."""
         results, total, rate = self.progress.results, self.total, self.rate
         words = []
+        if self.is_compiling:
+            return [clock_time(self.elapsed_s), AHEAD]
         if total is not None:
             about = "" if self.progress.exact else "~"
             words.append(f"{short(results)} of {about}{short(total)}")
@@ -134,14 +143,14 @@ class Meter:
         total = self.total
         bar = ProgressBar(total or 1, self.progress.results, pulse=total is None, animation_time=self._clock())
         grid = Table.grid(padding=(0, 2))
-        grid.add_column(no_wrap=True)
+        grid.add_column(no_wrap=True, min_width=len(self.phase))
         grid.add_column(max_width=BAR_WIDTH)
         grid.add_column(no_wrap=True)
-        grid.add_row(Text(self.progress.phase, "bold"), bar, Text("  ".join(self.words())))
+        grid.add_row(Text(self.phase, "bold"), bar, Text("  ".join(self.words())))
         return grid
 
     def __str__(self) -> str:
-        return "  ".join([self.progress.phase, *self.words()])
+        return "  ".join([self.phase, *self.words()])
 
 
 class Screen(Protocol):
@@ -163,6 +172,10 @@ class Bar:
 
     def __call__(self, progress: Progress) -> None:
         self._meter.progress = progress
+
+    def compiles(self, begun: bool) -> None:
+        """A kernel begins to be compiled, or is ready."""
+        self._meter.is_compiling = begun
 
     def draw(self) -> None:
         self._meter.step()

@@ -11,6 +11,7 @@ from dovetail.core.rows import Side
 from dovetail.execution.in_process import ProgressiveJoin, Step, join_progressively
 from dovetail.execution.monitor import JoinMonitor
 from dovetail.execution.steps import limit_steps
+from dovetail.execution.stop_rule import Until
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.screens import DELAY_S, in_notebook
 from dovetail.monitoring.snapshot import Heading
@@ -28,12 +29,14 @@ def join_recorded(
     recording: Recording,
     aggregates: Mapping[str, str] | None = None,
     limit: int | None = None,
+    until: Until | None = None,
 ) -> Iterator[Step]:
     """A progressive join that reports to a recording."""
     heading = heading_of(plan, inputs)
     monitor = JoinMonitor(recording.tell, heading.join)
-    running = join_progressively(plan, inputs, suffix, wait_ms, retry, monitor, aggregates)
-    return running.wrapped(lambda steps: recording.of(limit_steps(steps, limit), heading))
+    until = until or Until()
+    running = join_progressively(plan, inputs, suffix, wait_ms, retry, monitor, aggregates, left_s=lambda: until.left_s)
+    return running.wrapped(lambda steps: recording.of(limit_steps(steps, limit, until), heading))
 
 
 def heading_of(plan: JoinPlan, inputs: Sequence[Any]) -> Heading:

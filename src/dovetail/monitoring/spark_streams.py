@@ -39,7 +39,7 @@ from dovetail.monitoring.snapshot import DONE, FAILED, Heading
 from dovetail.visible import visible
 
 if TYPE_CHECKING:
-    from dovetail.spark.early.stop_rule import Until
+    from dovetail.execution.stop_rule import Until
 
 Cell = Callable[[Mapping[str, Any]], str]
 
@@ -87,7 +87,7 @@ def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None, *,
             estimate of the total is within a relative error (0.01), after a time ("30 seconds"), or at the first of a
             list of them. A query that is started again goes on from there.
     """
-    from dovetail.spark.early.stop_rule import Until
+    from dovetail.execution.stop_rule import Until
 
     for line in lines(query, metrics, Completion(Until.read(until).start_clock())):
         if file is not None:

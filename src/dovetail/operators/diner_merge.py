@@ -27,7 +27,7 @@ from dovetail.kernels.windows import apart
 from dovetail.matching.sweep_order import NO_WORDS, Items, SweepOrder
 from dovetail.operators.diner.diner import EVICTION_PARAMETERS, Diner
 from dovetail.operators.diner.keys import Keyed
-from dovetail.operators.diner.sides import MakeRoom, SpilledRows
+from dovetail.operators.diner.sides import FreeMemory, SpilledRows
 from dovetail.operators.pmj.merge import Merge, meetings
 from dovetail.operators.pmj.pairs import JoinTypeEmitter
 from dovetail.operators.pmj.pmj import Pmj
@@ -94,16 +94,16 @@ class MergedRuns:
             self._order.learn(*samples)
         ticks = [pa.array(arrived, pa.int64()), pa.array(np.full(batch.num_rows, left))]
         stored = pa.RecordBatch.from_arrays([*batch.columns, *ticks], schema=self._pages.schemas[side])
-        written = write_run(self._order, self._pages, side, stored, NO_WORDS, self._merging.room.page, _all)
+        written = write_run(self._order, self._pages, side, stored, NO_WORDS, self._merging.memory.page, _all)
         runs, rows = [SweepRun(), SweepRun()], [0, 0]
         runs[side], rows[side] = written.run, batch.num_rows
         self._merging.groups.append(RunGroup(tuple(runs), tuple(rows)))
         self._spilled[side] = True
 
-    def react(self, make_room: MakeRoom, *, at_end: bool) -> Iterator[Matches]:
+    def react(self, free_memory: FreeMemory, *, at_end: bool) -> Iterator[Matches]:
         """Merges, until one run of each side is left."""
         while self._has_work and (share := self._merging.share) is not None:
-            for _ in make_room(share, share):
+            for _ in free_memory(share, share):
                 yield Matches.none(self._schemas)
             # Not `yield from`: when this generator is dropped, the merge must stay open for the next call.
             for pairs in self._merging.react():  # noqa: UP028

@@ -95,10 +95,10 @@ class Cross:
 
     def pairs(self, left: Comparable, right: Comparable) -> Iterator[tuple[Rows, Rows]]:
         """Matching (left row, right row), in pieces of bounded size."""
-        room = max(MOST_PAIRS, len(right.rows))
+        most = max(MOST_PAIRS, len(right.rows))
         start = 0
         while start < len(left.rows) and len(right.rows):
-            lefts, rights, start = kernels.cross_join(left.codes, right.codes, self._operators, start, room)
+            lefts, rights, start = kernels.cross_join(left.codes, right.codes, self._operators, start, most)
             left_rows, right_rows = left.rows[lefts], right.rows[rights]
             if self._checks and len(left_rows):
                 good = matching(self._checks, left.batch, left_rows, right.batch, right_rows)

@@ -8,13 +8,14 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import pyarrow as pa
 
+from dovetail.arguments import in_words, nearest
 from dovetail.condition.graph import Graph
 from dovetail.condition.predicates import Condition, Predicate
 from dovetail.condition.select import Aggregate
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches
-from dovetail.errors import PlanError
+from dovetail.errors import ArgumentError, InputError, PlanError
 from dovetail.estimation.estimate import Estimator
 from dovetail.matching.window_positions import Placement, WindowPositions
 from dovetail.storage.blocks import BlockStore
@@ -144,6 +145,23 @@ class Workspace:
         return Shares(self.budget, self.block_rows, len(self.graph.aliases))
 
 
+def check_parameters(spec: OperatorSpec, given: Mapping[str, Any]) -> None:
+    """Refuse parameters that the operator does not have, and values of another type."""
+    known = spec.parameters
+    for name in given:
+        if name not in known:
+            meant = nearest(name, known)
+            hint = f"Did you mean {meant!r}? " if meant else ""
+            there = f"There are {', '.join(known)}." if known else "There are none."
+            raise ArgumentError(f"{name}: not a parameter of algorithm={spec.name!r}. {hint}{there}")
+    for name, value in given.items():
+        wanted = known[name]
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        good = is_whole if wanted is int else isinstance(value, wanted) or (is_whole and isinstance(1.0, wanted))
+        if not good:
+            raise InputError(f"{name} must be {in_words(wanted)}; got {value!r}.")
+
+
 class JoinOperator(Protocol):
     """The join state of one cell. Every matching combination of rows is yielded exactly once over the whole run.
 
@@ -157,6 +175,11 @@ class JoinOperator(Protocol):
     spec: ClassVar[OperatorSpec]
     estimator: Estimator | None = None
     """Its own, if it keeps one that is not to be mixed with the workspace's."""
+
+    def __new__(cls, workspace: Workspace) -> Self:
+        """However it is made: parameters that it does not have are refused."""
+        check_parameters(cls.spec, workspace.parameters)
+        return super().__new__(cls)
 
     def __init__(self, workspace: Workspace) -> None: ...
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, cast
 
-from dovetail.arguments import in_words, nearest
+from dovetail.arguments import nearest
 from dovetail.condition.graph import Graph
-from dovetail.errors import ArgumentError, InputError, PlanError
+from dovetail.errors import InputError, PlanError
 from dovetail.operators.protocol import JoinOperator, OperatorSpec
 
 REGISTRY = {
@@ -107,20 +107,3 @@ def check_join_type(name: str, how: str, inputs: int = TWO) -> None:
             f"how={how!r}: algorithm={name!r} supports {', '.join(known)} joins only{instead}. For tables "
             "at rest, algorithm='auto' supports every join type."
         )
-
-
-def check_parameters(spec: OperatorSpec, given: Mapping[str, Any]) -> None:
-    """Refuse parameters that the operator does not have, and values of another type."""
-    known = spec.parameters
-    for name in given:
-        if name not in known:
-            meant = nearest(name, known)
-            hint = f"Did you mean {meant!r}? " if meant else ""
-            there = f"There are {', '.join(known)}." if known else "There are none."
-            raise ArgumentError(f"{name}: not a parameter of algorithm={spec.name!r}. {hint}{there}")
-    for name, value in given.items():
-        wanted = known[name]
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        good = is_whole if wanted is int else isinstance(value, wanted) or (is_whole and isinstance(1.0, wanted))
-        if not good:
-            raise InputError(f"{name} must be {in_words(wanted)}; got {value!r}.")

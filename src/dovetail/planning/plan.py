@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dovetail.condition import Condition
+from dovetail.condition.best import Best
 from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
@@ -62,6 +63,7 @@ class JoinPlan:
     driven: tuple[str, ...] = ()  # what finds candidates
     checked: tuple[str, ...] = ()  # what else they must satisfy
     at_rest: bool = False  # the operator is a kernel that sees both sides complete
+    read: str = ""  # how Spark's tasks read the inputs, where they do so by themselves
     router: Choice | None = None  # None in process: there is only one cell
     cells: int = 1
     tasks: int = 1  # that the cells are spread over
@@ -69,12 +71,15 @@ class JoinPlan:
     pairs: float | None = None  # about how many, by a sample
     memory_bytes: int | None = None
     limit: int | None = None  # rows that are enough
+    cost: str = ""  # on Spark: what each way to run the join takes, where there are several
+    columns: str = ""  # which are in the result, where not all are
     advice: tuple[str, ...] = field(default=())
     diagonal: Diagonal | None = None  # algorithm diag
     table: str = ""  # a table at rest that is joined with a stream: how it is kept
     delays: tuple[str, ...] = ()  # windows of time: how late rows may be
     state: tuple[str, ...] = ()  # streams whose condition bounds event time: how long rows are kept
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the operator, as they were given
+    best: Best | None = None  # which of a left row's partners are results; None: all
 
     @property
     def condition(self) -> Condition:
@@ -97,6 +102,8 @@ class JoinPlan:
         if len(self.graph.aliases) > len(Side):
             lines[0] = ("join", f"{self.how}, {', '.join(self.graph.aliases)}")
         lines += [("filter", f"{text}, before the join") for text in self.graph.filter_texts]
+        if self.best is not None:
+            lines.append(("keeps", self.best.text))
         lines += [("driven by", by) for by in self.driven]
         lines += [("checked", f"{what}, on every candidate pair") for what in self.checked]
         lines.append(("kernel" if self.at_rest else "operator", f"{self.operator.name}: {self.operator.why}"))
@@ -107,6 +114,8 @@ class JoinPlan:
             lines.append(("table", self.table))
         lines += [("delay", delay) for delay in self.delays]
         lines += [("state", kept) for kept in self.state]
+        if self.read:
+            lines.append(("read", self.read))
         if self.rows is not None:
             lines.append(("rows", f"{self.rows[0]:,} and {self.rows[1]:,}"))
         if self.pairs is not None:
@@ -114,7 +123,11 @@ class JoinPlan:
         if self.router is not None:
             size = f"{self.cells} cells" if self.cells == self.tasks else f"{self.cells} cells in {self.tasks} tasks"
             lines.append(("router", f"{self.router.name}, {size}: {self.router.why}"))
+        if self.cost:
+            lines.append(("cost", self.cost))
         lines.append(("memory", "no limit" if self.memory_bytes is None else f"{self.memory_bytes:,} bytes per cell"))
+        if self.columns:
+            lines.append(("columns", self.columns))
         if self.limit is not None:
             lines.append(("limit", f"{self.limit:,} rows, after which the join stops"))
         return lines + [("advice", advice) for advice in self.advice]

@@ -17,10 +17,10 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
 from dovetail.matching import PLANE_AND_SPACE
+from dovetail.operators.protocol import check_parameters
 from dovetail.operators.registry import (
     TWO,
     check_join_type,
-    check_parameters,
     operator_class,
     operator_for,
     operator_names,
@@ -52,7 +52,7 @@ KERNELS = {
     "unequal": ("unequal", "all but the partners by equality"),
 }
 
-DIAG, WAVES, SPARK = "diag", "waves", "spark"  # algorithms that are no operators
+DIAG, WAVES, SPARK, NATIVE = "diag", "waves", "spark", "native"  # algorithms that are no operators
 DIAG_OPTIONS = ("share", "one", "tables")
 KERNELS_BY_TWOS = "kernels"
 KEPT_FOR_EVER = (

@@ -147,15 +147,16 @@ def _loads(task: Task, pairs: _Pairs, router: Router) -> Loads:
 
 def _estimate_loads(task: Task, pairs: _Pairs, router: Router) -> tuple[Loads, Loads]:
     """Rows of both sides and pairs in each cell."""
-    rows = np.zeros(router.cells)
+    cells = router.cells
+    rows = np.zeros(cells)
     met = []
     for side in Side:
         sample = task.samples[side]
         visits = router.route(side, sample.batch, np.arange(sample.batch.num_rows))
-        rows += np.bincount(visits.cells, minlength=router.cells) * sample.weight
-        met.append(_meeting_places(visits, pairs.rows[side], sample.batch.num_rows, router.cells))
+        rows += np.bincount(visits.cells, minlength=cells) * sample.weight
+        met.append(_meeting_places(visits, pairs.rows[side], sample.batch.num_rows, cells))
     shared = np.intersect1d(met[0], met[1], assume_unique=True)
-    meetings = np.bincount(shared % router.cells, minlength=router.cells).astype(np.float64)
+    meetings = np.bincount(shared % cells, minlength=cells).astype(np.float64)
     return rows, meetings * pairs.weight
 
 

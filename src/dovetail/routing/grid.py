@@ -54,7 +54,7 @@ Slabs = NDArray[np.int64]
 Cuts = NDArray[Any]  # where slabs begin, but for the first: doubles for windows, codes for spans
 Range = tuple[Slabs, Slabs]  # the first and the last slab of each row; none if the last is less
 
-DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors of sums, with room to spare
+DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors of sums, with a margin
 
 
 def _no_cuts() -> Cuts:

@@ -6,21 +6,29 @@ from collections.abc import Iterator, Mapping
 
 from pyspark.sql import DataFrame
 
+from dovetail.condition import columns_of
 from dovetail.core.join_types import JoinType
 from dovetail.errors import PlanError
 from dovetail.execution.steps import Step
+from dovetail.inputs import asked_best
 from dovetail.options import Where
 from dovetail.planning.plan import JoinPlan
-from dovetail.planning.planner import InputFacts
+from dovetail.planning.planner import SPARK, InputFacts
 from dovetail.request import Request
 from dovetail.spark.batch.aggregates import aggregate_tables
 from dovetail.spark.batch.ordering import order_keys, ordered_steps
+from dovetail.spark.batch.spark_join import by_spark
 from dovetail.spark.batch.tables import plan_cells
+from dovetail.spark.best.choice import plan_best_frames
 from dovetail.spark.diag.join import FrameDiagonals
 from dovetail.spark.frames.binding import bind_frames
 from dovetail.spark.frames.columnless import with_columns, without_marks
 from dovetail.spark.frames.planned import FrameJoin, Planned, joined_schema
+from dovetail.spark.frames.pruning import Pruning, prune
+from dovetail.spark.frames.result_frames import check_unique, columns_of_result, frame_of_result, joined_request
+from dovetail.spark.frames.schemas import arrow_schema, session_zone
 from dovetail.spark.frames.sink import remember_join
+from dovetail.spark.native.join import check_native
 from dovetail.spark.streaming.static_join import plan_with_table
 from dovetail.spark.streaming.stream_plans import checked_window, plan_streams
 from dovetail.spark.streaming.window_aggregates import aggregate_streams
@@ -29,22 +37,51 @@ from dovetail.spark.worker_python import prepare_workers
 
 def join_dataframes(request: Request) -> DataFrame:
     """The join as a DataFrame; a streaming one if the inputs stream."""
-    return without_marks(_plan_checked(request).frame())
+    _check_places(request)
+    columns = columns_of_result(request)
+    planned = _plan_dataframes(joined_request(request, columns))
+    if request.validate is not None:
+        check_unique(request)
+    return frame_of_result(without_marks(planned.frame()), columns)
+
+
+def best_dataframes(request: Request) -> DataFrame:
+    """Each left row with its best partners: of `top=`, and of as-of and nearest joins."""
+    request.refuse_outside(Where.FRAMES)
+    columns = columns_of_result(request)
+    planned = _plan_best(joined_request(request, columns))
+    if request.validate is not None:
+        check_unique(request)
+    return frame_of_result(without_marks(planned.frame()), columns)
 
 
 def explain_dataframes(request: Request) -> JoinPlan:
     """The plan of a join; samples the inputs as the join itself would."""
-    if request.order_by is not None:
+    if request.top is not None:
+        request.refuse_outside(Where.FRAMES)
+        return _plan_best(joined_request(request, columns_of_result(request))).plan
+    if request.order_by is not None and request.call == "progressive":
         return _plan_dataframes(_before_sorting(request)).plan
-    return _plan_checked(request).plan
+    _check_places(request)
+    return _plan_dataframes(joined_request(request, columns_of_result(request))).plan
 
 
-def _plan_checked(request: Request) -> Planned:
-    """How two DataFrames are joined, unless options mean nothing for them."""
+def plan_unseen(request: Request) -> tuple[FrameJoin, JoinPlan]:
+    """A join of tables at rest, and its plan as far as it is known before anything is read."""
+    left, right = with_columns(*request.input_list)
+    bound = bind_frames(request.on, left, right, request.trusted)
+    suffix = columns_of_result(request.but(columns=None)).suffix
+    asked = FrameJoin(request, (left, right), bound, joined_schema(bound, JoinType.read(request.how), suffix))
+    plan = asked.plan(InputFacts(on_spark=True, native=request.cells is None and request.sample))
+    check_native(asked, plan.how)
+    return asked, by_spark(asked, plan) if asked.needs_spark(plan) else plan
+
+
+def _check_places(request: Request) -> None:
+    """Refuse options that mean nothing for these DataFrames."""
     streaming = sum(frame.isStreaming for frame in request.input_list)
     at = (Where.FRAMES, Where.WITH_TABLE, Where.STREAMS if request.window is None else Where.WINDOWED)
     request.refuse_outside(at[streaming])
-    return _plan_dataframes(request)
 
 
 def _plan_dataframes(request: Request) -> Planned:
@@ -54,26 +91,46 @@ def _plan_dataframes(request: Request) -> Planned:
     window = None if request.window is None else checked_window(request.window, left, right)
     left, right = with_columns(left, right)
     bound = bind_frames(request.on, left, right, request.trusted)
-    output = joined_schema(bound, JoinType.read(request.how), request.suffix)
-    asked, limit = FrameJoin(request, (left, right), bound, output), request.limit
+    output = joined_schema(bound, JoinType.read(request.how), columns_of_result(request.but(columns=None)).suffix)
+    pruning, limit = prune(FrameJoin(request, (left, right), bound, output), window), request.limit
+    asked = pruning.asked
     if not left.isStreaming and not right.isStreaming:
-        return _plan_tables(asked).with_limit(limit)
+        return pruning.select(_plan_tables(pruning).with_limit(limit))
     if limit == 0:
         raise PlanError("limit=0 of streams would be a query without rows. Give a limit of 1 or more.")
     if left.isStreaming != right.isStreaming:
-        return plan_with_table(asked).with_limit(limit)
-    return plan_streams(asked, window).with_limit(limit)
+        return pruning.select(plan_with_table(asked).with_limit(limit))
+    return pruning.select(plan_streams(asked, window).with_limit(limit))
 
 
-def _plan_tables(asked: FrameJoin) -> Planned:
+def _plan_best(request: Request) -> Planned:
+    """How the best partners of each left row are found."""
+    if any(frame.isStreaming for frame in request.input_list):
+        raise PlanError(
+            "the best partners of rows of a stream: not yet. Join tables at rest, or join all partners of the "
+            "streams and choose among what the query has written."
+        )
+    left, right = with_columns(*request.input_list)
+    prepare_workers(left.sparkSession)
+    found = asked_best(request, (arrow_schema(left), arrow_schema(right)), session_zone(left), in_process=False)
+    assert found is not None
+    on, best = found
+    bound = bind_frames(on, left, right, request.trusted)
+    output = joined_schema(bound, JoinType.read(request.how), columns_of_result(request.but(columns=None)).suffix)
+    ordered = {column for key in best.order for column in columns_of(key.value)}
+    pruning = prune(FrameJoin(request, (left, right), bound, output), also=ordered)
+    return pruning.select(plan_best_frames(pruning, best).with_limit(request.limit))
+
+
+def _plan_tables(pruning: Pruning) -> Planned:
     """Along the diagonal of two sets of files, or by cells."""
-    request = asked.request
+    asked, request = pruning.asked, pruning.asked.request
     diagonals = FrameDiagonals(asked.inputs, asked.bound, asked.output, request)
     facts = InputFacts(on_spark=True, diagonal=diagonals, native=request.cells is None and request.sample)
     plan, join = asked.plan(facts), diagonals.join
     if join is not None:
         return Planned(plan, lambda: remember_join(join.frame(), join))
-    return plan_cells(asked, plan)
+    return plan_cells(asked if plan.operator.name == SPARK else pruning.hiding, plan, asked)
 
 
 def aggregate_dataframes(request: Request, aggregates: Mapping[str, str]) -> DataFrame:
@@ -93,7 +150,8 @@ def order_dataframes(request: Request) -> Iterator[Step]:
     first = _before_sorting(request)
     keys = order_keys(left, right, request.order_by, JoinType.read(request.how), request.trusted)
     joined = without_marks(_plan_dataframes(first).frame())
-    return ordered_steps(joined, keys, (left.columns, right.columns), request.limit)
+    steps = ordered_steps(joined, keys, (left.columns, right.columns), request.limit)
+    return columns_of_result(request).of_steps(steps)
 
 
 def _before_sorting(request: Request) -> Request:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Literal
+from math import isfinite
+from typing import Any, Literal
 
 from dovetail.core.metrics import Counters
 from dovetail.errors import BudgetError, InputError
@@ -22,12 +23,14 @@ Unit = Literal["bytes", "rows"]
 LOOKS = 32  # while as many bytes are taken or let go as the limit allows for
 
 
-def parse_bytes(memory: str | int) -> int:
-    """A budget as people write it: 268435456, "256MB", "1.5 GiB"."""
-    if isinstance(memory, bool) or not isinstance(memory, str | int):
+def parse_bytes(memory: str | int | float) -> int:
+    """A budget as people write it: 268435456, 256e6, "256MB", "1.5 GiB"."""
+    given: Any = memory
+    is_part = isinstance(given, float) and not (isfinite(given) and given.is_integer())
+    if isinstance(given, bool) or not isinstance(given, str | int | float) or is_part:
         raise InputError(f"memory must be a number of bytes or a text such as '256MB'; got {memory!r}.")
-    if isinstance(memory, int):
-        amount = memory
+    if not isinstance(memory, str):
+        amount = int(memory)
     else:
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", memory.lower())
         if not found or found[2] == "i":
@@ -38,7 +41,7 @@ def parse_bytes(memory: str | int) -> int:
     return amount
 
 
-def bytes_of(memory: str | int | None) -> int | None:
+def bytes_of(memory: str | float | None) -> int | None:
     """What `memory=` says; None for no limit."""
     return None if memory is None else parse_bytes(memory)
 

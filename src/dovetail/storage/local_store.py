@@ -170,10 +170,10 @@ class LocalStore(Store):
                         status = entry.stat(follow_symlinks=False)
                         found.append(Entry(entry.name, status.st_size, status.st_mtime))
         except FileNotFoundError:
-            return
-        yield from found
+            return iter(())
         for folder in folders if recursive else ():
-            yield from (one._replace(name=f"{folder}/{one.name}") for one in (self / folder).entries(recursive=True))
+            found += (one._replace(name=f"{folder}/{one.name}") for one in (self / folder).entries(recursive=True))
+        return iter(found)
 
     def folders(self) -> list[str]:
         try:

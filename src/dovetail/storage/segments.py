@@ -65,7 +65,7 @@ class SegmentStore(BlockStore):
     def open_paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
         return super().open_paged(schema, f"{self._version:08d}-{stem}")
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait until all segments are stored: before a manifest that names them is committed."""
         self.place.flush()
 

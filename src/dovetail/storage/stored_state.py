@@ -307,7 +307,7 @@ def _map_rows(cell: StoredCell, alias: str, width: int) -> Iterator[StoredRows]:
     for segment in row_segments(cell.manifest["state"]):
         if segment.input != alias:
             continue
-        settled = None if segment.flags is None else _settled(store.read(segment.flags, verify=True))
+        settled = None if segment.flags is None else _has_been_result(store.read(segment.flags, verify=True))
         for page in store.map_pages(segment.block, verify=True):
             batch, here = page.select(range(width)), np.arange(page.num_rows)
             numbers = np.asarray(page.column(OWN)) if OWN in page.schema.names else first + here
@@ -323,7 +323,7 @@ def _map_rows(cell: StoredCell, alias: str, width: int) -> Iterator[StoredRows]:
                 yield rows
 
 
-def _settled(flags: pa.RecordBatch) -> Flags:
+def _has_been_result(flags: pa.RecordBatch) -> Flags:
     partnered, reported = (np.array(flags.column(name), np.bool_) for name in ("partnered", "reported"))
     return partnered | reported
 

@@ -36,7 +36,7 @@ JOINS: dict[str, Callable[[Query, int], WindowJoin]] = {
 WINDOW = 31
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", JOINS)
 def test_operators(name: str) -> None:
     for seed, names in enumerate([*((each,) for each in NAMES), *itertools.product(NAMES, repeat=2)]):
@@ -44,7 +44,7 @@ def test_operators(name: str) -> None:
         assert results(JOINS[name](query_of(*names), 17), stream) == expected(names, stream, 17), names
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", JOINS)
 def test_self_joins(name: str) -> None:
     """Both orientations, and no row with itself."""

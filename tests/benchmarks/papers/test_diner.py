@@ -44,6 +44,7 @@ def test_pages_cost_the_same_share_of_the_transmission_at_every_size() -> None:
         assert pages * disk(setting).pages_read_random / (1e-3 * setting.rows) == pytest.approx(0.4)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("contender", [DINER, pytest.param(OURS, marks=pytest.mark.slow)], ids=lambda c: c.operator)
 def test_a_budget_in_bytes_holds_fewer_rows(contender: Contender) -> None:
     """Indexes and buffers count: the share in bytes is below that in rows, but not by much."""

@@ -14,7 +14,7 @@ LOWER, MIDDLE, UPPER = CODES[:10], CODES[10:50], CODES[50:]
 def regions_after_a_flush() -> Regions:
     """Lower, middle and upper region with 10, 40 and 10 rows, as after the eviction of some others."""
     regions = Regions(Policy())
-    regions.settle(CODES, BLOCK, set())
+    regions.move_bounds(CODES, BLOCK, set())
     assert regions.tups.tolist() == [10, 40, 10]
     return regions
 

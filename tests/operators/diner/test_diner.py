@@ -163,7 +163,7 @@ def numbers(rng: random.Random, rows: int, high: int = 6) -> pa.Table:
     return pa.table({"k": pa.array([rng.randrange(high) for _ in range(rows)], pa.int64())})
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("parameters", VARIANTS, ids=str)
 def test_every_variant_is_exact(parameters: dict[str, Any]) -> None:
     rng = seeded(str(parameters))
@@ -176,7 +176,7 @@ def test_every_variant_is_exact(parameters: dict[str, Any]) -> None:
         check_run("diner", left, right, on, schedule, memory_rows=memory_rows, block_rows=block_rows, **parameters)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.k - r.k) <= 1", "l.k < r.k"])
 @pytest.mark.parametrize("seed", range(2))
 def test_statistics_equal_those_counted_anew_after_every_event(seed: int, on: str) -> None:
@@ -199,7 +199,7 @@ SOME_BLOCKS = [(4, 4), (4, 1), (1, 3), (0, 2), (3, 2)]
 ALL_BLOCKS = [(a, b) for a in range(5) for b in range(5)]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize(
     "blocks", [*SOME_BLOCKS, *(pytest.param(b, marks=pytest.mark.slow) for b in ALL_BLOCKS)], ids=str
@@ -216,6 +216,7 @@ def test_every_point_of_interruption(blocks: tuple[int, int], restart: bool) -> 
         check_run("diner", left, right, "l.k = r.k", schedule, memory_rows=8, block_rows=2, outer_blocks=2)
 
 
+@pytest.mark.one_in(2)
 def test_all_keys_equal() -> None:
     for value, type_ in ((7, pa.int64()), (-(2**63), pa.int64()), (2**63 - 1, pa.int64()), ("", pa.string())):
         table = pa.table({"k": pa.array([value] * 24, type_)})
@@ -233,7 +234,7 @@ def test_edges_of_64_bits() -> None:
             assert "fit" in str(error)  # noqa: PT017  a difference that overflows is an error in every operator
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("on", ["l.s = r.s", "l.s < r.s", "l.s >= r.s AND l.k = 1"])
 def test_strings_that_begin_alike(on: str) -> None:
     """What most strings have in common tells nothing: codes are made of what follows, and outliers stay in order."""
@@ -299,6 +300,7 @@ def test_hand_over_takes_one_step_whatever_is_on_disk() -> None:
     lab.store.close()
 
 
+@pytest.mark.one_in(3)
 def test_once_all_has_come_more_blocks_are_loaded_at_once() -> None:
     reads = []
     for ended in (False, True):
@@ -317,7 +319,7 @@ def test_once_all_has_come_more_blocks_are_loaded_at_once() -> None:
     assert reads[1] < reads[0] / 2
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("useful", ["smallest", "middle", "largest"])
 def test_values_that_give_results_stay_in_memory(useful: str) -> None:
     """A tenth of the values gives all results, the rest of both sides have nothing in common."""
@@ -339,6 +341,7 @@ def test_values_that_give_results_stay_in_memory(useful: str) -> None:
     lab.finish()
 
 
+@pytest.mark.one_in(2)
 def test_blocks_that_cannot_match_are_not_read() -> None:
     """Values that only grow: early blocks of one side have nothing in common with late ones of the other."""
     grow = pa.table({"k": pa.array(range(400), pa.int64())})
@@ -362,6 +365,7 @@ def test_after_an_end_reloaded_rows_find_partners_online() -> None:
     assert online[1] > 1.3 * online[0]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ended", ["l", pytest.param("r", marks=pytest.mark.slow)])
 def test_blocks_that_come_again_and_leave_again(ended: str) -> None:
     """Rows that arrive between two stays of a block, or after the last, meet it on disk only."""
@@ -395,7 +399,7 @@ def test_progressive_joins_of_tables() -> None:
     assert [line.split()[0] for line in str(plan).splitlines()].count("checked") == 1
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_snapshot_writes_what_is_new(tmp_path: Path) -> None:
     """Rows once, and a few bytes for each that is still there; all anew when most have left, or in many blocks."""
     rng = np.random.default_rng(0)

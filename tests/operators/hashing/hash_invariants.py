@@ -10,7 +10,7 @@ from dovetail.operators.hashing.spilling import SpillingHash
 
 
 def check_invariants(operator: SpillingHash) -> None:
-    ledger, arrivals = operator._ledger, operator._arrivals
+    ledger, arrivals = operator._reported, operator._arrivals
     assert operator._budget.limit is None or operator._budget.used <= operator._budget.limit
     assert (ledger.memory_pairs >= 0).all()
     assert (ledger.disk_pairs >= 0).all()

@@ -55,7 +55,7 @@ def in_portions(rng: random.Random, left: int, right: int, most: int) -> list[tu
     return schedule
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("name", "keys"), [(name, keys) for turn, name in enumerate(OPERATORS) for keys in some((1, 100), turn, of=2)]
 )
@@ -68,7 +68,7 @@ def test_more_than_memory_holds(name: str, keys: int) -> None:
         check_run(name, left, right, "l.k = r.k", schedule, **setting)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("name", "also"), REACTIVE)
 def test_interrupted_at_every_single_yield(name: str, also: dict[str, Any]) -> None:
     left, right = keyed(40, 8, 3), keyed(40, 8, 4)
@@ -227,7 +227,7 @@ BANDS = (
 )
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("on", "name"), some(list(product(BANDS, ["rpj", "hmj"])), 0, of=3))
 def test_bands_and_distances(on: str, name: str) -> None:
     """Values on the edges of cells, far away, and none at all."""

@@ -202,7 +202,7 @@ def test_unknown_policies_are_refused() -> None:
         simulate("miner", tables, on="a.k = b.k AND b.k = c.k", policy="luck")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("name", "restarted"),
     [

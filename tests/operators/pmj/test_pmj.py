@@ -94,7 +94,7 @@ def points(rng: random.Random, rows: int, dimensions: int, places: int) -> pa.Ta
 SLOWLY = pytest.mark.slow
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("dimensions", [2, 3, *(pytest.param(n, marks=SLOWLY) for n in (8, 16))])
 @pytest.mark.parametrize("copies", [1, 4, pytest.param(7, marks=SLOWLY)])
 def test_points_on_borders_and_at_the_radius(dimensions: int, copies: int) -> None:
@@ -186,7 +186,7 @@ def test_what_it_refuses() -> None:
     assert parse("l.s < r.s", table.schema, table.schema) is not None
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("how", ["left", "right", "full", "left_semi", "left_anti"])
 @pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.x - r.x) <= 0.3 AND l.a > 3", "l.a <= r.b AND l.b >= r.a"])
 def test_join_types(how: str, on: str) -> None:
@@ -359,7 +359,7 @@ def test_runs_are_merged_while_sources_stall() -> None:
     assert all(run.counters.merges for run in runs)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("how", ["inner", "full", "left_semi"])
 @pytest.mark.parametrize("between", [[("stall", 1)], [("stall", 1), ("restart",)], [("stall", 4)]])
 def test_merges_are_interrupted_at_every_yield(

@@ -118,7 +118,7 @@ def timed(rng: random.Random, rows: int) -> pa.Table:
     return random_table(rng, rows).append_column("ts", pa.array(times, pa.timestamp("us", "UTC")))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("on", "how", "fits"), some(list(product(CONDITIONS[:5], HOW, [True, False])), 0, of=7))
 def test_windows_of_time(on: str, how: str, fits: bool) -> None:
     rng = seeded(f"{on}{how}")
@@ -183,6 +183,7 @@ def test_the_window_bounds_what_is_kept() -> None:
 OF_ONE = ["l.x > r.x AND l.k < r.k", "abs(l.k - r.k) <= 1 AND abs(l.x - r.x) <= 1", "l.k = r.k"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("on", "how", "fits"), some(list(product(OF_ONE, ["inner", "left_semi", "left_anti"], [True, False])), 0, of=5)
 )

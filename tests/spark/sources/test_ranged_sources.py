@@ -73,6 +73,7 @@ def check_orders(batches: Batches) -> None:
     assert found.select(ORDERS.column_names).cast(ORDERS.schema).equals(ORDERS)
 
 
+@pytest.mark.one_in(3)
 def test_tasks_read_ranges_and_a_replayed_micro_batch_is_the_same(
     spark: SparkSession, server: Any, tmp_path: Path
 ) -> None:
@@ -91,7 +92,7 @@ def test_tasks_read_ranges_and_a_replayed_micro_batch_is_the_same(
     assert again == {number: batches[number]}
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_a_server_that_is_away_for_a_while(spark: SparkSession, server: Any, tmp_path: Path) -> None:
     line = Proxy(server.port)
     options = {"maxRowsPerTrigger": 500, "numPartitions": 2, "longestPauseMs": 50, "tries": 1000, "end": "true"}
@@ -122,7 +123,7 @@ def test_a_server_that_stays_away_is_given_up(spark: SparkSession, server: Any, 
     line.close()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_task_for_each_endpoint(spark: SparkSession, tmp_path: Path) -> None:
     with Endpoints("grpc://127.0.0.1:0") as server:
         table = flight_stream(spark.read, server.port)
@@ -196,7 +197,7 @@ def check_days(batches: Batches) -> None:
     assert sorted(found["id"].to_pylist()) == list(range(ROWS))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_tasks_read_ranges_of_keys(spark: SparkSession, postgres: Any, tmp_path: Path) -> None:
     table = days(spark.read, postgres.dsn(), numPartitions=4)
     assert table.rdd.getNumPartitions() == 4
@@ -217,7 +218,7 @@ def test_tasks_read_ranges_of_keys(spark: SparkSession, postgres: Any, tmp_path:
     postgres.execute("INSERT INTO days VALUES (date '2024-01-01' + 59, 'n99', 5999)")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_rows_that_are_added_while_tasks_read(spark: SparkSession, postgres: Any, tmp_path: Path) -> None:
     """A row with a low key is committed between the cut and the reading: tasks do not see it, and counts are right."""
     line = Proxy(postgres.port)
@@ -266,7 +267,7 @@ def test_a_database_that_dies_and_a_query_that_restarts(spark: SparkSession, pos
     check_days(batches)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_a_table_that_grows_is_followed(spark: SparkSession, postgres: Any, tmp_path: Path) -> None:
     query_text = "SELECT * FROM days WHERE id < 1000"
     options = {"table": "", "query": query_text, "pollSeconds": 0.05, "numPartitions": 2}

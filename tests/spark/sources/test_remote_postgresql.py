@@ -69,7 +69,7 @@ def test_a_table_and_a_query(spark: SparkSession, server: PostgresServer) -> Non
     assert days(spark.read, server.dsn(), **options).where("k = 0").count() == -(-ROWS // 7)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(
     spark: SparkSession, server: PostgresServer, line: Proxy, tmp_path: Path
 ) -> None:
@@ -95,7 +95,7 @@ def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(
     check(batches)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_a_table_that_grows_is_followed(spark: SparkSession, server: PostgresServer, tmp_path: Path) -> None:
     query_text = "SELECT * FROM days WHERE id < 1000"
     stream = days(spark.readStream, server.dsn(), table="", query=query_text, pollSeconds=0.05)
@@ -110,6 +110,7 @@ def test_a_table_that_grows_is_followed(spark: SparkSession, server: PostgresSer
     assert batches[max(batches)]["No"].to_pylist() == ["new"]
 
 
+@pytest.mark.one_in(3)
 def test_what_will_not_work_is_said_at_once(spark: SparkSession, server: PostgresServer, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match='relation "day" does not exist'):
         days(spark.readStream, server.dsn(), table="day")

@@ -101,7 +101,7 @@ def test_columns_have_the_nearest_type(spark: SparkSession, server: TableServer)
 # Streams.
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_micro_batches_are_limited_and_a_replayed_one_is_the_same(
     spark: SparkSession, server: TableServer, tmp_path: Path
 ) -> None:
@@ -228,7 +228,7 @@ def test_a_server_that_stays_away_is_given_up_and_one_that_is_back_goes_on(
     check_orders(batches)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_a_slow_line_gives_what_has_come(spark: SparkSession, line: Proxy, tmp_path: Path) -> None:
     stream = flight(spark.readStream, line.port, "orders")
     line.stall_after(200_000)
@@ -258,7 +258,7 @@ def test_a_stream_is_refused_by_an_older_pyspark(spark: SparkSession, server: Ta
         started(stream, tmp_path, {}).awaitTermination()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_an_end_that_nobody_tells(spark: SparkSession, server: TableServer) -> None:
     stream = flight(spark.readStream, server.port, "orders")
     with pytest.raises(InputError, match=r"option\('end', 'true'\); the left stream has no column _end"):

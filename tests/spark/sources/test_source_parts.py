@@ -84,7 +84,7 @@ def test_what_was_asked_for_can_be_had_again_until_spark_goes_on() -> None:
 
 def test_a_full_line_waits_for_spark() -> None:
     source = Scripted(TABLE, batch_rows=10)
-    rows = inflow(source, room=200)  # bytes, of 80 each
+    rows = inflow(source, capacity=200)  # bytes, of 80 each
     reached = Offset()
     for joined in range(0, 71, 10):
         reached = rows.latest(reached, 10, wait_s=PATIENCE_S)

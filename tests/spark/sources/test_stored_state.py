@@ -59,6 +59,7 @@ def figures(query: Any, metrics: str = "dovetail") -> dict[str, int]:
     return dict(told[-1]["observedMetrics"][metrics].asDict())
 
 
+@pytest.mark.one_in(3)
 def test_cells_and_rows_of_a_join(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     state, checkpoint = tmp_path / "state", tmp_path / "checkpoint"
     joined = dovetail.join(*streams(spark, place, "orders", "payments"), "l.k = r.k", state_dir=str(state), cells=2)

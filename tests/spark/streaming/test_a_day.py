@@ -38,6 +38,7 @@ def stream(rng: np.random.Generator, rows: int, name: str) -> pa.Table:
     return pa.table({"x": rng.random(rows), "ts": pa.array(times).cast(pa.timestamp("us")), name: np.arange(rows)})
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("micro_batches", [60, pytest.param(MICRO_BATCHES, marks=pytest.mark.slow)])
 def test_a_day(micro_batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.random.default_rng(0)

@@ -269,6 +269,7 @@ FILES, TABLES = three_files()
 ORDERS = list(orders(FILES))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", HOWS)
 def test_every_order_of_arrival(how: str, tmp_path: Path, task: Any) -> None:
     """Within the delay of the watermarks the order is of no importance: all orders give the same pairs."""

@@ -189,6 +189,7 @@ def allowed(scenario: Scenario, marks: Marks) -> bool:
     return scenario.how == "inner" or (scenario.how == "left_semi" and marks.delays[1] is not None)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", list(MARKS) if ALL else ["latest"])
 def test_every_micro_batch_is_that_of_spark(streams: Streams, tmp_path: Path, name: str) -> None:
     marks = MARKS[name]

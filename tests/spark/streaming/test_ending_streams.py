@@ -53,7 +53,7 @@ def expected(spark: SparkSession, place: Path, on: str, how: str = "inner") -> C
     return Counter(map(tuple, dovetail.join(left, right, on, how).select("id", "id_right").collect()))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("algorithm", "on"),
     [
@@ -80,6 +80,7 @@ def test_all_results_once(spark: SparkSession, place: Path, tmp_path: Path, algo
     assert algorithm == "pmj" or any(fed)  # pmj waits until its memory is full
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("how", "on"),
     [
@@ -100,7 +101,7 @@ def test_rows_without_a_partner(spark: SparkSession, place: Path, tmp_path: Path
     assert any(None in pair for pair in found)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("how", "on"),
     [

@@ -66,7 +66,7 @@ class SlowListener(StreamingQueryListener):
     def onQueryTerminated(self, event: Any) -> None: ...
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_what_spark_reports_after_the_query_has_ended(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     joined = dovetail.join(*streams(spark, place), "l.k = r.k", state_dir=str(tmp_path / "state"), cells=2)
     slow = SlowListener()
@@ -84,7 +84,7 @@ def test_what_spark_reports_after_the_query_has_ended(spark: SparkSession, place
     assert recording.latest.results == dovetail.count(*tables(spark, place), "l.k = r.k")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_lines_of_a_query_that_has_to_wait_for_rows(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     """Spark reports idleness under the number of the micro-batch that is next."""
     for side in ("orders", "payments"):
@@ -104,6 +104,7 @@ def test_lines_of_a_query_that_has_to_wait_for_rows(spark: SparkSession, place: 
     assert int(first.split()[1]) > 0
 
 
+@pytest.mark.one_in(3)
 def test_a_recording_for_each_join(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     recordings = tmp_path / "recordings"
     options: dict[str, Any] = {"algorithm": "diner", "memory": "1MB", "cells": 2, "end": "available"}
@@ -134,7 +135,7 @@ def test_a_recording_for_each_join(spark: SparkSession, place: Path, tmp_path: P
     assert "orders ⋈ payments" in page
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_a_windowed_join_and_a_query_that_fails(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     def broken(batch: DataFrame, number: int) -> None:
         if number == 1:

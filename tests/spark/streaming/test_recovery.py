@@ -189,6 +189,7 @@ def check_segments(place: Path, spark: SparkSession) -> None:
     assert len(there) < 3 * len(named | before) + 20
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ["equality", pytest.param("window, left", marks=pytest.mark.slow)])
 def test_a_killed_driver_and_killed_workers(kind: str, job: Job, spark: SparkSession) -> None:
     work = WORK[kind]()

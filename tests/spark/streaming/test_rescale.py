@@ -61,7 +61,7 @@ def not_of_before(how: str) -> str:
 NEAR = "r.ts BETWEEN l.ts AND l.ts + INTERVAL 40 SECONDS"
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("on", "how"),
     [

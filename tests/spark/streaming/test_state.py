@@ -339,7 +339,7 @@ def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: 
     assert old <= set.union(*(cell.history[version] for version in (last - 2, last - 1, last)))
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("algorithm", [name for name in PROGRESSIVE if name != "nested_loop"])
 def test_the_number_of_segments_is_bounded(tmp_path: Path, algorithm: str) -> None:
     """Rows that fit in memory: snapshots write what is new, and all of it again once there are many."""
@@ -640,6 +640,7 @@ def test_a_manifest_of_a_release_that_did_not_note_the_layout(started: tuple[Pat
     assert "layout.json is missing" in fails(state_dir, old)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("algorithm", [*PROGRESSIVE, "shj", "spo"])
 def test_a_flipped_bit_of_a_running_query(tmp_path: Path, algorithm: str) -> None:
     """This process has written the segments, and read most of them before. What it reads again, it looks at again."""

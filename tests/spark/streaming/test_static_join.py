@@ -103,6 +103,7 @@ def spark_pairs(left: DataFrame, right: DataFrame) -> dict[str, list[tuple[int, 
     }
 
 
+@pytest.mark.one_in(3)
 def test_every_condition_in_every_micro_batch(place: Place) -> None:
     """All joins in one query; each join type, and parts of a small budget, by turns."""
     cases = {
@@ -145,7 +146,7 @@ def pairs_at_rest(left: DataFrame, right: DataFrame, on: str) -> Counter[tuple[i
     return Counter(map(tuple, joined.collect()))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_a_restart_reads_the_table_again(spark: SparkSession, two_partitions: None, tmp_path: Path) -> None:
     place = Place(spark, tmp_path / "own")
     place.add_file(0)
@@ -163,7 +164,7 @@ def test_a_restart_reads_the_table_again(spark: SparkSession, two_partitions: No
     assert max(right for _, right in found[1]) >= TABLE_ROWS
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_a_lost_copy_is_an_error(spark: SparkSession, two_partitions: None, tmp_path: Path) -> None:
     place = Place(spark, tmp_path / "own")
     place.add_file(0)
@@ -197,7 +198,7 @@ def test_among_stateful_operators(place: Place, tmp_path: Path) -> None:
     assert found_rows == Counter(str(tuple(row)) for row in expected)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_watermarks_reach_what_follows(place: Place, tmp_path: Path) -> None:
     own = Place(place.spark, tmp_path / "own")
     for number in (0, 1):
@@ -212,7 +213,7 @@ def test_watermarks_reach_what_follows(place: Place, tmp_path: Path) -> None:
     assert query.lastProgress.eventTime["watermark"] > "1970-01-01T00:05"
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_a_table_without_rows(place: Place, tmp_path: Path) -> None:
     own = Place(place.spark, tmp_path / "own")
     own.add_file(0)
@@ -270,7 +271,7 @@ def test_refusals(place: Place) -> None:
             dovetail.count(*inputs, "l.x < r.x")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_every_type_is_carried(place: Place, tmp_path: Path) -> None:
     """Decimals, nested values, intervals, binaries; both inputs have them, and the condition compares decimals."""
     own = Place(place.spark, tmp_path / "own")

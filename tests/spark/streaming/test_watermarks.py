@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.effort import ALL
+from tests.patience import PATIENCE_S
 from tests.spark.streaming.window_oracle import Results, WindowOracle
 
 import dovetail
@@ -132,7 +133,7 @@ def test_every_micro_batch(name: str, streams: Streams, tmp_path: Path, caplog: 
             if oracle.late_rows > known:
                 late[number] = oracle.late_rows - known
         assert bool(late) == case.late
-        deadline = time.monotonic() + 60  # listeners are told a little later
+        deadline = time.monotonic() + PATIENCE_S  # listeners are told a little later
         while len(caplog.records) < len(late) and time.monotonic() < deadline:
             time.sleep(0.05)
     assert {record.getMessage().split(" Allow")[0] for record in caplog.records} == {

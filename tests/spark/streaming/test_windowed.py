@@ -213,6 +213,7 @@ def batches(streams: Streams) -> list[list[Source]]:
     return streams.micro_batches(files_at_once=2)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("cases", [CASES, pytest.param(MORE, marks=pytest.mark.slow)], ids=["few", "more"])
 def test_every_micro_batch(
     cases: dict[str, Case], streams: Streams, batches: list[list[Source]], tmp_path: Path

@@ -183,8 +183,10 @@ class BlockWork:
         came = (int(arrived.min()), int(arrived.max()))
         self.spilled[side].append(Spilled(block, came, left, []))
 
-    def run(self, most_outer: int, room: Callable[[int, int], Iterator[None]] | None = None) -> Iterator[Matches]:
-        """All pending work, in chunks. `room` evicts until a number of rows and bytes fit, one unit per yield."""
+    def run(
+        self, most_outer: int, free_memory: Callable[[int, int], Iterator[None]] | None = None
+    ) -> Iterator[Matches]:
+        """All pending work, in chunks. `free_memory` evicts until some rows and bytes fit, one unit per yield."""
         skipped = 0
         while (step := self._step or self._advance(most_outer)) is not None:
             if self._gives_nothing(step):
@@ -193,8 +195,8 @@ class BlockWork:
                 if skipped % MOST_SKIPPED == 0:
                     yield self._none()
                 continue
-            if self._pieces is None and room is not None:
-                for _ in room(*self._size(step)):
+            if self._pieces is None and free_memory is not None:
+                for _ in free_memory(*self._size(step)):
                     yield self._none()
             if self._pieces is None:
                 self._pieces = self._run(step)

@@ -108,7 +108,7 @@ class Regions:
             spared.append(passed)
             left[taken] = False
             touched.add(region)
-        self.settle(codes[left], need, touched)
+        self.move_bounds(codes[left], need, touched)
         return Victims(np.flatnonzero(~left), np.concatenate([np.empty(0, np.int64), *spared]))
 
     def benefits(self) -> list[tuple[float, int, int]]:
@@ -201,7 +201,7 @@ class Regions:
                 break
         return np.concatenate(sorted_parts)
 
-    def settle(self, codes: Words, need: int, touched: set[int]) -> None:
+    def move_bounds(self, codes: Words, need: int, touched: set[int]) -> None:
         """Algorithm 2, l. 17-20: move the bounds of the regions that gave rows, and start counting anew."""
         self.flushes += 1
         last = self.policy.regions - 1

@@ -70,7 +70,7 @@ class Diner(JoinOperator):
             counted=parameters.get("counted", False),
             seed=workspace.seed,
         )
-        self._room = self._capacity()
+        self._most_units = self._capacity()
         self._sides = tuple(self._empty(side) for side in Side)
         self._saved = [self._nothing_saved(side) for side in Side]
         self._regions = tuple(Regions(self._policy) for _ in Side)
@@ -107,7 +107,7 @@ class Diner(JoinOperator):
         """Algorithm 1, l. 4-15."""
         mine = self._sides[side]
         needed = self._budget.measure(batch.num_rows, mine.nbytes_for(batch))
-        yield from self._spilled.release(self._room - self._used_units() - needed)
+        yield from self._spilled.release(self._most_units - self._used_units() - needed)
         if self._reloaded is not None and self._ended[side.other]:
             self._reload(side.other)
         keyed = self._keys.read(side, batch)
@@ -127,7 +127,7 @@ class Diner(JoinOperator):
             return  # it has probed all possible partners
         self._regions[side].credit(keyed.codes, results)
         learned = self._learned
-        for _ in self._make_room(batch.num_rows, mine.nbytes_for(batch)):
+        for _ in self._free_memory(batch.num_rows, mine.nbytes_for(batch)):
             pass
         if learned != self._learned:
             keyed = self._keys.read(side, batch)
@@ -156,7 +156,7 @@ class Diner(JoinOperator):
 
     def react(self) -> Iterator[Matches]:
         """Algorithm 4. Once all rows have arrived, all memory is used for blocks."""
-        return self._spilled.react(self._make_room, at_end=all(self._ended))
+        return self._spilled.react(self._free_memory, at_end=all(self._ended))
 
     def clean_up(self) -> Iterator[Matches]:
         """Section 3.5. Residents have to be joined with the spilled rows of the other side only."""
@@ -202,7 +202,7 @@ class Diner(JoinOperator):
         self._spilled.from_json(state["work"])
         for side, fields in zip(Side, state["residents"], strict=True):
             self._read_residents(side, fields)
-        for _ in self._make_room(0, 0):
+        for _ in self._free_memory(0, 0):
             pass
         self._hold()
 
@@ -251,12 +251,12 @@ class Diner(JoinOperator):
         loaded = self._shares.outer_blocks + 2
         return self._budget.limit - (self._budget.limit - self._shares.residents) // loaded
 
-    def _make_room(self, rows: int, nbytes: int) -> Iterator[None]:
+    def _free_memory(self, rows: int, nbytes: int) -> Iterator[None]:
         """Flush until the given rows and bytes fit in addition to the residents; one block per yield."""
         need = self._budget.measure(rows, nbytes)
-        if self._reloaded is not None and rows and self._used_units() + need > self._room:
+        if self._reloaded is not None and rows and self._used_units() + need > self._most_units:
             self._reloaded.drop()
-        while self._used_units() + need > self._room and self._flush():
+        while self._used_units() + need > self._most_units and self._flush():
             yield None
         self._hold()
 
@@ -284,7 +284,7 @@ class Diner(JoinOperator):
         mine, regions, need = self._sides[side], self._regions[side], self._block_rows(side)
         if self._trial is not None and self._trial.decide(sum(s.rows for s in self._sides), need):
             oldest = np.arange(min(need, mine.rows))
-            regions.settle(codes[len(oldest) :], need, set())
+            regions.move_bounds(codes[len(oldest) :], need, set())
             return oldest
         victims = regions.choose(codes, mine.marks.all(), mine.arrived, need)
         mine.marks.lower(victims.spared)
@@ -367,7 +367,7 @@ class Diner(JoinOperator):
     def _reload(self, side: Side) -> None:
         assert self._reloaded is not None
         spare = 2 * self._shares.block  # for rows that still arrive
-        free = self._room - self._used_units() - spare
+        free = self._most_units - self._used_units() - spare
         if self._reloaded.rows is None and free > self._shares.block:
             self._reloaded.load(side, self._empty(side), free, self._budget)
             self._hold()

@@ -41,7 +41,7 @@ from dovetail.storage.row_store import MOST_BYTES
 
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-MakeRoom = Callable[[int, int], Iterator[None]]
+FreeMemory = Callable[[int, int], Iterator[None]]
 """Evicts residents until a number of rows and bytes fit, a block per yield."""
 
 ARRIVED, CODE, HASH = "__arrived", "__code", "__hash"  # columns beside those of the rows
@@ -201,15 +201,15 @@ class Reloaded:
         self._numbers: list[int] = []
         self._came = 0
 
-    def load(self, side: Side, rows: OrderedSide, room: int, budget: Budget) -> None:
-        """Fill `room` with blocks, the most recently evicted first: they were worth keeping for longest."""
+    def load(self, side: Side, rows: OrderedSide, capacity: int, budget: Budget) -> None:
+        """Fill `capacity` with blocks, the most recently evicted first: they were worth keeping for longest."""
         self._side, self._numbers, self._came = side, [], self._clock.tick()
         self.rows = rows
         for number in reversed(range(len(self._work.spilled[side]))):
             loaded = self._work.load(side, range(number, number + 1))
             batch: pa.RecordBatch = loaded.rows.batch
             needed = budget.measure(rows.rows + batch.num_rows, rows.nbytes + rows.nbytes_for(batch))
-            if needed > room:
+            if needed > capacity:
                 break
             rows.insert(batch, self._keys.read(side, batch), self._came, np.zeros(batch.num_rows, np.bool_))
             self._numbers.append(number)
@@ -242,7 +242,7 @@ class SpilledRows(Protocol):
     def spill(self, side: Side, batch: pa.RecordBatch, keyed: Keyed, arrived: Words, left: int) -> None:
         """Write evicted rows, which are sorted by their codes."""
 
-    def react(self, make_room: MakeRoom, *, at_end: bool) -> Iterator[Matches]:
+    def react(self, free_memory: FreeMemory, *, at_end: bool) -> Iterator[Matches]:
         """Join what has been spilled so far. May be dropped at any yield; the next call resumes."""
 
     def release(self, free: int) -> Iterator[Matches]:
@@ -279,8 +279,8 @@ class SpilledBlocks:
         zone = (int(keyed.codes[0]), int(keyed.codes[-1]))
         self.work.spill(side, self._sorted.block(batch, keyed), arrived, left, zone)
 
-    def react(self, make_room: MakeRoom, *, at_end: bool) -> Iterator[Matches]:
-        return self.work.run(self._most_outer if at_end else self._outer_blocks, make_room)
+    def react(self, free_memory: FreeMemory, *, at_end: bool) -> Iterator[Matches]:
+        return self.work.run(self._most_outer if at_end else self._outer_blocks, free_memory)
 
     def release(self, free: int) -> Iterator[Matches]:
         """While rows arrive, all memory is the residents'."""

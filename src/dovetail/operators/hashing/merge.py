@@ -6,7 +6,7 @@
 
 Pages are read in the order of their first hashes, as many as fit. All rows below the first hash of the next page that
 does not fit are complete: they are one range. Where the rows of a single hash do not fit, they are joined chunk by
-chunk. There must be room for one page of each run.
+chunk. Memory must be enough for one page of each run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PartitionMerge:
         store: BlockStore,
         schemas: tuple[pa.Schema, pa.Schema],
         matches: Sequence[Match],
-        room: float,
+        memory: float,
         weigh: Weigh,
         page_rows: int | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class PartitionMerge:
             if (run := match.run_of(side)) is not None
         ]
         self._schemas = schemas
-        self._room = room
+        self._memory = memory
         self._weigh = weigh
         self._writers: dict[Side, HashRunWriter] = {}
         if page_rows is not None:
@@ -103,7 +103,7 @@ class PartitionMerge:
         sizes = np.concatenate([cursor.sizes(self._weigh) for cursor in self._cursors])
         order = np.argsort(firsts, kind="stable")
         used = self._weigh(*self.held)
-        fitting = int(np.searchsorted(np.cumsum(sizes[order]) + used, self._room, side="right"))
+        fitting = int(np.searchsorted(np.cumsum(sizes[order]) + used, self._memory, side="right"))
         for cursor, pages in zip(
             self._cursors, np.bincount(owners[order[:fitting]], minlength=len(self._cursors)), strict=True
         ):
@@ -123,23 +123,23 @@ class PartitionMerge:
         """All rows of one hash, of which there are too many to be loaded at once."""
         for cursor in self._cursors:
             cursor.unload()
-        room = self._room - self._weigh(*self.held)
+        memory = self._memory - self._weigh(*self.held)
         outer, inner = ([c for c in self._cursors if c.side is side] for side in Side)
-        for number, left in enumerate(self._chunks(outer, hash_, room / 2)):
+        for number, left in enumerate(self._chunks(outer, hash_, memory / 2)):
             self._write(Side.LEFT, [left])
-            for right in self._chunks(inner, hash_, room / 2):
+            for right in self._chunks(inner, hash_, memory / 2):
                 if number == 0:
                     self._write(Side.RIGHT, [right])
                 yield left, right
         if self._writers and all(cursor.rows_of(hash_) == 0 for cursor in outer):
-            for right in self._chunks(inner, hash_, room):
+            for right in self._chunks(inner, hash_, memory):
                 self._write(Side.RIGHT, [right])
         for cursor in self._cursors:
             cursor.skip(hash_)
 
-    def _chunks(self, cursors: Sequence[_Cursor], hash_: int, room: float) -> Iterator[LoadedRows]:
+    def _chunks(self, cursors: Sequence[_Cursor], hash_: int, memory: float) -> Iterator[LoadedRows]:
         for cursor in cursors:
-            yield from cursor.chunks(hash_, room, self._weigh)
+            yield from cursor.chunks(hash_, memory, self._weigh)
 
 
 class _Cursor:
@@ -197,13 +197,13 @@ class _Cursor:
         self._parts = []
         self._next = int(np.searchsorted(self.run.starts, self._taken, side="right")) - 1
 
-    def chunks(self, hash_: int, room: float, weigh: Weigh) -> Iterator[LoadedRows]:
+    def chunks(self, hash_: int, memory: float, weigh: Weigh) -> Iterator[LoadedRows]:
         """The rows of this hash, which is the smallest that is left, in chunks. Nothing stays loaded."""
         stop = self._page_after(hash_)
         page = self._next
         while page < stop:
             sizes = np.cumsum(np.diff(self.run.starts[page : stop + 1])) * weigh(1, self.run.row_bytes)
-            pages = max(1, int(np.searchsorted(sizes, room, side="right")))
+            pages = max(1, int(np.searchsorted(sizes, memory, side="right")))
             rows = concat_rows(self._read(page, page + pages))
             start = max(0, self._taken - int(self.run.starts[page]))
             end = int(np.searchsorted(rows.hashes, hash_, side="right"))

@@ -86,7 +86,7 @@ class HashPartitions:
         self._rows = PackedRows(schema, part_bytes)
         self._table = CompactTable()
         self._arrived = ArrivalTicks()
-        self._hashes: Hashes = np.empty(0, np.int64)  # of all rows, if they are kept, and room for more
+        self._hashes: Hashes = np.empty(0, np.int64)  # of all rows, if they are kept, and capacity for more
         self.sizes: Counts = np.zeros(partitions, np.int64)  # rows of each partition
         self.evictions = 0
 

@@ -167,30 +167,30 @@ class PartitionSnapshot:
         self._schema = schema
         self._stem = f"{stem}-kept"
         self._evictions = -1  # how often rows had left when all were written
-        self._settled: Block | None = None  # the rows that there were then
+        self._merged: Block | None = None  # the rows that there were then
         self._young: list[Block] = []  # those that have come since
 
     @property
     def names(self) -> set[str]:
-        return {block.name for block in (self._settled, *self._young) if block is not None}
+        return {block.name for block in (self._merged, *self._young) if block is not None}
 
     def save(self, side: HashPartitions) -> dict[str, Any]:
         """Write what is new; says where everything is, ready for JSON."""
         if side.evictions != self._evictions or len(self._young) >= MOST_BLOCKS:
             self._evictions = side.evictions
-            self._settled, self._young = self._written(side, 0), []
+            self._merged, self._young = self._written(side, 0), []
         else:
-            block = self._written(side, sum(block.rows for block in (self._settled, *self._young) if block is not None))
+            block = self._written(side, sum(block.rows for block in (self._merged, *self._young) if block is not None))
             if block is not None:
                 self._young.append(block)
-        settled = None if self._settled is None else self._settled.to_json()
-        return {"settled": settled, "young": [block.to_json() for block in self._young]}
+        merged = None if self._merged is None else self._merged.to_json()
+        return {"settled": merged, "young": [block.to_json() for block in self._young]}
 
     def load(self, side: HashPartitions, fields: Mapping[str, Any]) -> None:
         """Put the rows where they were."""
-        self._settled = None if fields["settled"] is None else Block.from_json(fields["settled"])
+        self._merged = None if fields["settled"] is None else Block.from_json(fields["settled"])
         self._young = [Block.from_json(young) for young in fields["young"]]
-        side.restore(page for block in (self._settled, *self._young) if block is not None for page in self._read(block))
+        side.restore(page for block in (self._merged, *self._young) if block is not None for page in self._read(block))
         self._evictions = side.evictions
 
     def _written(self, side: HashPartitions, first: int) -> Block | None:
@@ -219,8 +219,8 @@ class ReportedPairs:
     Pairs of runs that were merged with each other are recorded with the runs (`Match`).
 
     Missing pairs are counted by rows, whatever their keys: an arriving row may match all rows that are on disk at that
-    time; a memory-disk task settles that; a row that is spilled without one keeps its count on disk (RPJ section 5.3,
-    where the count is divided by the number of different keys of the partition).
+    time; a memory-disk task finds its partners; a row that is spilled without one keeps its count on disk (RPJ section
+    5.3, where the count is divided by the number of different keys of the partition).
 
     Deviation: a spilled row counts the rows that were on disk when it arrived, and not, as printed, those that are on
     disk when it is spilled: these were never added, and the sum would become negative.

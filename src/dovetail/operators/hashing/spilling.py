@@ -69,11 +69,11 @@ class SpillingHash(JoinOperator):
         self._store = workspace.blocks
         self._budget = workspace.budget
         self._counters = workspace.counters
-        self._room = HashMemory(workspace.budget, workspace.block_rows)
+        self._memory = HashMemory(workspace.budget, workspace.block_rows)
         self._parameters = p = HashParameters.read({**self.defaults, **workspace.parameters})
         self._policy = policy(p.flush, self.paired, p.acceptable, p.tolerance)
-        self._flush_share = self._room.flush_share if p.n_flush is None else max(p.n_flush, self._room.least_flush)
-        self._divide(p.partitions or self._room.partitions(p.flush))
+        self._flush_share = self._memory.flush_share if p.n_flush is None else max(p.n_flush, self._memory.least_flush)
+        self._divide(p.partitions or self._memory.partitions(p.flush))
         self._missed_expected = 0.0
         self._clock = Clock()
         self._open: Task | None = None
@@ -88,8 +88,8 @@ class SpillingHash(JoinOperator):
         self._partitions = partitions
         self._arrivals = ArrivalRates(partitions, self._parameters.decay, self._parameters.unit_rows)
         self._distinct = DistinctKeys(partitions)
-        self._ledger = ReportedPairs(partitions)
-        part_bytes = self._room.part_bytes
+        self._reported = ReportedPairs(partitions)
+        part_bytes = self._memory.part_bytes
         self._residents = tuple(
             HashPartitions(self._schemas[side], partitions, self._keys.rehash(side), part_bytes) for side in Side
         )
@@ -131,11 +131,11 @@ class SpillingHash(JoinOperator):
         if self._parameters.sketched:
             self._distinct.add(hashes, numbers)
         if self._arrivals.ended[side.other]:
-            waiting = self._ledger.spilled[side.other][numbers] > 0  # the others have probed all possible partners
+            waiting = self._reported.spilled[side.other][numbers] > 0  # the others have probed all possible partners
             if not waiting.all():
                 batch, hashes, numbers = take_rows(batch, np.flatnonzero(waiting)), hashes[waiting], numbers[waiting]
-        self._ledger.record_arrivals(side, np.bincount(numbers, minlength=self._partitions))
-        self._make_room(side, batch)
+        self._reported.record_arrivals(side, np.bincount(numbers, minlength=self._partitions))
+        self._free_memory(side, batch)
         self._residents[side].insert(batch, hashes, tick)
         self._hold()
 
@@ -162,20 +162,20 @@ class SpillingHash(JoinOperator):
     def end(self, side: Side) -> None:
         """Residents of the other side wait only for what this side has on disk."""
         self._arrivals.ended[side] = True
-        over = np.flatnonzero((self._ledger.spilled[side] == 0) & (self._residents[side.other].sizes > 0))
+        over = np.flatnonzero((self._reported.spilled[side] == 0) & (self._residents[side.other].sizes > 0))
         if len(over):
             sizes = self._residents[side.other].sizes
             for _ in self._residents[side.other].evict({int(j): int(sizes[j]) for j in over}, self._clock.tick()):
                 pass
             self._hold()
 
-    def _make_room(self, side: Side, batch: pa.RecordBatch) -> None:
+    def _free_memory(self, side: Side, batch: pa.RecordBatch) -> None:
         kept, nbytes = self._residents[side], int(batch.nbytes)
         while True:
             rows = sum(map(len, self._residents)) + batch.num_rows
             size = kept.nbytes_with(batch.num_rows, nbytes) + self._residents[side.other].nbytes
             size += sum(dropped.nbytes for dropped in self._dropped)
-            over = self._budget.measure(rows, size) - self._room.residents
+            over = self._budget.measure(rows, size) - self._memory.residents
             if over <= 0:
                 return
             resident = rows - batch.num_rows
@@ -183,17 +183,17 @@ class SpillingHash(JoinOperator):
             if not self._flush(max(need, int(np.ceil(self._flush_share * resident)))):
                 return
 
-    def _shrink(self, room: int) -> None:
+    def _shrink(self, memory: int) -> None:
         """Let residents leave until they take no more than this."""
-        while (used := self._budget.measure(*self._resident())) > room:
+        while (used := self._budget.measure(*self._resident())) > memory:
             rows, _ = self._resident()
-            if not self._flush(int(np.ceil(rows * (used - room) / used))):
+            if not self._flush(int(np.ceil(rows * (used - memory) / used))):
                 return
 
     def _flush(self, need: int, policy: Policy | None = None) -> bool:
         """Spill at least the given number of rows; False if there are none."""
         held = ResidentCounts(
-            np.array([side.sizes for side in self._residents]), self._arrivals.probabilities(), self._ledger.spilled
+            np.array([side.sizes for side in self._residents]), self._arrivals.probabilities(), self._reported.spilled
         )
         victims = (policy or self._policy)(held, need)
         if not victims:
@@ -207,12 +207,12 @@ class SpillingHash(JoinOperator):
             counts = {v.partition: v.rows for v in victims if v.side is side}
             if not counts:
                 continue
-            page_rows = self._room.page_rows(self._residents[side])
+            page_rows = self._memory.page_rows(self._residents[side])
             writer = HashRunWriter(self._store, self._schemas[side], side.alias, page_rows)
             written = []
             for j, leaving in self._residents[side].evict(counts, tick):
-                self._ledger.record_flush(side, j, leaving.arrived, tick)
-                for rows in leaving.chunks(self._room.chunk_rows(page_rows)):
+                self._reported.record_flush(side, j, leaving.arrived, tick)
+                for rows in leaving.chunks(self._memory.chunk_rows(page_rows)):
                     writer.write(rows)
                     del rows  # before the next are copied
                 writer.end_run()
@@ -255,7 +255,7 @@ class SpillingHash(JoinOperator):
             self._open = next_task()
             if self._open is None:
                 return
-            self._shrink(self._room.beside)
+            self._shrink(self._memory.beside)
             yield from self._run_open()
             yield Matches.none(self._schemas)
 
@@ -284,14 +284,14 @@ class SpillingHash(JoinOperator):
                 yield from self._meet(partition, left, right)
         self._budget.release(LOADED)
         # The tick separates the rows that took part from those that arrive later: one, at the end.
-        self._ledger.met_disk(side, partition, self._clock.tick())
+        self._reported.met_disk(side, partition, self._clock.tick())
 
     def _loaded_chunks(self, side: Side, run: HashRun) -> Iterator[Stayed]:
         """The rows of a run, as many pages at a time as fit in the memory for tasks."""
         page = 0
-        weights = np.diff(run.starts) * self._room.weigh(1, run.row_bytes)
+        weights = np.diff(run.starts) * self._memory.weigh(1, run.row_bytes)
         while page < run.pages:
-            pages = max(1, int(np.searchsorted(np.cumsum(weights[page:]), self._room.tasks, side="right")))
+            pages = max(1, int(np.searchsorted(np.cumsum(weights[page:]), self._memory.tasks, side="right")))
             rows = int(run.starts[page + pages] - run.starts[page])
             self._hold_loaded(rows, int(rows * run.row_bytes))
             yield concat_rows(read_run(self._store, run, self._schemas[side], page, page + pages))
@@ -299,12 +299,12 @@ class SpillingHash(JoinOperator):
 
     def _can_merge(self, partition: int) -> bool:
         """Whether two matches of the partition can be merged in the memory that the residents leave free."""
-        return len(self._to_merge(partition, self._room.tasks, 2)) >= 2
+        return len(self._to_merge(partition, self._memory.tasks, 2)) >= 2
 
     def _merge_some(self, partition: int, most: int) -> Task:
         """Merge the smallest matches of a partition, up to a maximum number, into one; both sides at once."""
-        room = self._room.tasks
-        yield from self._merge(partition, self._to_merge(partition, room, most), room, written=True)
+        memory = self._memory.tasks
+        yield from self._merge(partition, self._to_merge(partition, memory, most), memory, written=True)
 
     def _merge_partitions(self, partitions: Iterable[int]) -> Task:
         """Merge as much as is finished before arrivals are taken: once, one partition, or all of them."""
@@ -318,18 +318,18 @@ class SpillingHash(JoinOperator):
 
     def _finish(self, partition: int) -> Task:
         """Find everything that is missing of a partition. No row is resident any more, no run is needed after it."""
-        room = self._room.everything
-        if self._ledger.disk_pairs[partition]:
-            while len(chosen := self._to_merge(partition, room, least=2)) < len(self._matches[partition]):
-                yield from self._merge(partition, chosen, room, written=True)
-            yield from self._merge(partition, chosen, room, written=False)
+        memory = self._memory.everything
+        if self._reported.disk_pairs[partition]:
+            while len(chosen := self._to_merge(partition, memory, least=2)) < len(self._matches[partition]):
+                yield from self._merge(partition, chosen, memory, written=True)
+            yield from self._merge(partition, chosen, memory, written=False)
         self._replace(partition, self._matches[partition], None)
 
-    def _merge(self, partition: int, chosen: list[Match], room: float, written: bool) -> Task:
+    def _merge(self, partition: int, chosen: list[Match], memory: float, written: bool) -> Task:
         runs = [run for match in chosen for run in match.runs]
-        room -= self._kept_back(runs) if written else 0
+        memory -= self._kept_back(runs) if written else 0
         writes = max(run.page_rows for run in runs) if written else None
-        merge = PartitionMerge(self._store, self._schemas, chosen, room, self._room.weigh, writes)
+        merge = PartitionMerge(self._store, self._schemas, chosen, memory, self._memory.weigh, writes)
         self._counters.merges += 1
         for left, right in merge.meetings():
             rows, nbytes = merge.held
@@ -343,22 +343,22 @@ class SpillingHash(JoinOperator):
         self._replace(partition, chosen, merge.close() if written else None)
         trim_heap()
 
-    def _to_merge(self, partition: int, room: float, most: int | None = None, least: int = 0) -> list[Match]:
+    def _to_merge(self, partition: int, memory: float, most: int | None = None, least: int = 0) -> list[Match]:
         """The smallest matches of which a page per run fits in memory, in addition to the write buffers."""
         chosen: list[Match] = []
         used = kept_back = 0.0
         for match in sorted(self._matches[partition], key=lambda match: match.rows)[:most]:
-            pages = [self._room.weigh(run.page_rows, run.page_rows * run.row_bytes) for run in match.runs]
+            pages = [self._memory.weigh(run.page_rows, run.page_rows * run.row_bytes) for run in match.runs]
             used += sum(pages)
             kept_back = max(kept_back, self._kept_back(match.runs))
-            if used + kept_back > room and len(chosen) >= least:
+            if used + kept_back > memory and len(chosen) >= least:
                 break
             chosen.append(match)
         return chosen
 
     def _kept_back(self, runs: list[HashRun]) -> float:
         """What the rows take that wait for a full page of each side."""
-        return 2 * max(self._room.weigh(run.page_rows - 1, (run.page_rows - 1) * run.row_bytes) for run in runs)
+        return 2 * max(self._memory.weigh(run.page_rows - 1, (run.page_rows - 1) * run.row_bytes) for run in runs)
 
     def _replace(self, partition: int, old: list[Match], new: Match | None) -> None:
         """Replace matches by their merged match; a block is removed with the last of its runs."""
@@ -372,7 +372,7 @@ class SpillingHash(JoinOperator):
         for match in old:
             self._count_spilled(match, -1)
         if old and len(self._matches[partition]) <= 1:
-            self._ledger.met_on_disk(partition)
+            self._reported.met_on_disk(partition)
         for block in [run.block for match in old for run in match.runs]:
             self._runs_in[block.name] -= 1
             if not self._runs_in[block.name] and block.name not in self._named:
@@ -391,7 +391,7 @@ class SpillingHash(JoinOperator):
         table.insert(right.hashes)
         for lefts, rights in table.find(left.hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(lefts)
-            new = ~self._ledger.find_reported(
+            new = ~self._reported.find_reported(
                 partition, left.arrived[lefts], left.left[lefts], right.arrived[rights], right.left[rights]
             )
             if loaded is not None:
@@ -416,7 +416,7 @@ class SpillingHash(JoinOperator):
         return sum(map(len, self._residents)), sum(side.nbytes for side in self._residents)
 
     def _hold_loaded(self, rows: int, nbytes: int) -> None:
-        self._budget.hold(LOADED, rows, self._room.copies * nbytes)
+        self._budget.hold(LOADED, rows, self._memory.copies * nbytes)
 
     @property
     def _runs(self) -> list[HashRun]:
@@ -441,7 +441,7 @@ class SpillingHash(JoinOperator):
             "distinct": self._distinct.to_json(),
             "missed_expected": self._missed_expected,
             "dropped": [side.to_json() for side in self._dropped],
-            "ledger": self._ledger.to_json(),
+            "ledger": self._reported.to_json(),
             "matches": [[match.to_json() for match in matches] for matches in self._matches],
             "results": [[block.to_json() for block in pair] for pair in self._stored],
         }
@@ -461,7 +461,7 @@ class SpillingHash(JoinOperator):
         for dropped, fields in zip(self._dropped, state["dropped"], strict=True):
             dropped.restore(fields)
         self._missed_expected = state["missed_expected"]
-        self._ledger.restore(state["ledger"])
+        self._reported.restore(state["ledger"])
         self._matches = [[Match.from_json(match) for match in matches] for matches in state["matches"]]
         self._runs_in = Counter(run.block.name for run in self._runs)
         for match in (match for matches in self._matches for match in matches):
@@ -469,5 +469,5 @@ class SpillingHash(JoinOperator):
         self._stored = [(Block.from_json(left), Block.from_json(right)) for left, right in state["results"]]
         for side in Side:
             self._saved[side].load(self._residents[side], state["residents"][side])
-        self._shrink(self._room.residents)  # memory may be less than it was
+        self._shrink(self._memory.residents)  # memory may be less than it was
         self._hold()

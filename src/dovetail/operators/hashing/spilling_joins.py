@@ -47,7 +47,7 @@ class XJoin(SpillingHash):
 
     def _next_task(self) -> Task | None:
         sizes = np.array([side.sizes for side in self._residents])
-        sizes[self._ledger.memory_pairs == 0] = 0  # nothing new on either side
+        sizes[self._reported.memory_pairs == 0] = 0  # nothing new on either side
         if not sizes.any():
             return None
         side, partition = divmod(int(np.argmax(sizes)), self._partitions)
@@ -81,7 +81,7 @@ class Hmj(SpillingHash):
         return self._react(self._next_task)
 
     def _next_task(self) -> Task | None:
-        open_ = [int(j) for j in np.flatnonzero(self._ledger.disk_pairs) if self._can_merge(int(j))]
+        open_ = [int(j) for j in np.flatnonzero(self._reported.disk_pairs) if self._can_merge(int(j))]
         return self._merge_partitions(open_) if open_ else None
 
 
@@ -165,14 +165,14 @@ class Rpj(SpillingHash):
         tasks = self._parameters.tasks.split()
         found = []
         if "md" in tasks:
-            open_ = [(Side(side), int(j)) for side, j in np.argwhere(self._ledger.memory_pairs)]
+            open_ = [(Side(side), int(j)) for side, j in np.argwhere(self._reported.memory_pairs)]
             found += [
-                Promise(self._ledger.memory_pairs[side, j] / keys[j], self._cost_of_md(side, j), side, j)
+                Promise(self._reported.memory_pairs[side, j] / keys[j], self._cost_of_md(side, j), side, j)
                 for side, j in open_
             ]
         if "dd" in tasks:
-            mergeable = [j for j in map(int, np.flatnonzero(self._ledger.disk_pairs)) if self._can_merge(j)]
-            found += [Promise(self._ledger.disk_pairs[j] / keys[j], self._cost_of_dd(j), None, j) for j in mergeable]
+            mergeable = [j for j in map(int, np.flatnonzero(self._reported.disk_pairs)) if self._can_merge(j)]
+            found += [Promise(self._reported.disk_pairs[j] / keys[j], self._cost_of_dd(j), None, j) for j in mergeable]
         return found
 
     def _next_task(self) -> Task | None:

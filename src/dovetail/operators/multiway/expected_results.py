@@ -110,14 +110,14 @@ class ArrivalSketch:
     def add(self, batch: Batch) -> None:
         for attribute, counts in self.counts.items():
             counts.add(batch.codes(attribute))
-        rows, room = len(batch), max(0, min(len(batch), self._rows - self._seen))
+        rows, fitting = len(batch), max(0, min(len(batch), self._rows - self._seen))
         # A reservoir: each arrived row is in it with the same probability (Vitter, 1985).
-        late = np.arange(room, rows)
+        late = np.arange(fitting, rows)
         places = self._rng.integers(0, self._seen + late + 1)
         chosen = np.flatnonzero(places < self._rows)
         for attribute, mine in self._codes.items():
             codes = batch.codes(attribute)
-            self._codes[attribute] = mine = np.concatenate([mine, codes[:room]])
+            self._codes[attribute] = mine = np.concatenate([mine, codes[:fitting]])
             mine[places[chosen]] = codes[late[chosen]]
         self._seen += rows
         self.rate += rows

@@ -72,7 +72,7 @@ class BenefitPolicy:
         self._state.evict({alias: chosen[np.argsort(mine.codes(victim)[chosen], kind="stable")]})
         edges = {0, self._policy.regions - 1}
         for attribute in mine.attributes:
-            self.regions[attribute].settle(mine.codes(attribute), block, edges)
+            self.regions[attribute].move_bounds(mine.codes(attribute), block, edges)
         return True
 
     def save(self, store: BlockStore) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class Miner(MultiwayOperator):
             yield state.results(alias, arriving, rows)
         if not state.is_wanted(alias):
             return
-        state.make_room(alias, arriving)
+        state.free_memory(alias, arriving)
         state.keep(alias, arriving, used)
         self._policy.on_kept(alias, arriving)
 

@@ -66,7 +66,7 @@ class Mjoin(MultiwayOperator):
             yield state.results(alias, arriving, rows)
         if not state.is_wanted(alias):
             return
-        state.make_room(alias, arriving)
+        state.free_memory(alias, arriving)
         state.keep(alias, arriving, np.zeros(len(arriving), np.bool_))
 
     def _flush(self) -> bool:

@@ -67,7 +67,7 @@ class Multiway:
             a: ResidentSnapshot(blocks, resident_schema(graph.schemas[a], self.paths.attributes[a]), a)
             for a in graph.aliases
         }
-        self._left_over = SpilledBlocks(self.paths, blocks, budget, self.shares, self._make_room)
+        self._left_over = SpilledBlocks(self.paths, blocks, budget, self.shares, self._free_memory)
 
     def take_in(self, alias: str, batch: pa.RecordBatch) -> Batch:
         """The rows that can match at all, with the time of their arrival."""
@@ -101,20 +101,20 @@ class Multiway:
         others = [a for a in self.graph.aliases if a != alias]
         return not all(self.ended[a] for a in others) or any(self._left_over.has(a) for a in others)
 
-    def make_room(self, alias: str, arriving: Batch) -> None:
+    def free_memory(self, alias: str, arriving: Batch) -> None:
         """Evict until the batch fits."""
         mine = self.residents[alias]
-        while self.resident_size + self._budget.measure(len(arriving), mine.nbytes_for(arriving)) > self._room:
+        while self.resident_size + self._budget.measure(len(arriving), mine.nbytes_for(arriving)) > self._memory:
             if not self._left_over.release() and not self._flush():
                 return
 
-    def _make_room(self) -> None:
+    def _free_memory(self) -> None:
         """Blocks are about to be loaded."""
         while self.resident_size > self._for_residents(self.shares.residents) and self._flush():
             pass
 
     @property
-    def _room(self) -> int:
+    def _memory(self) -> int:
         """How much residents may take."""
         return self._for_residents(self.shares.residents if self._left_over.is_loaded else self.shares.alone)
 
@@ -208,7 +208,7 @@ class Multiway:
 
     def fit(self) -> None:
         """Evict until the residents are within the memory, which may have become less."""
-        while self.resident_size > self._room and self._flush():
+        while self.resident_size > self._memory and self._flush():
             pass
 
     @property

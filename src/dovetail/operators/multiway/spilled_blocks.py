@@ -129,14 +129,14 @@ class _Loaded(NamedTuple):
 
 class SpilledBlocks:
     def __init__(
-        self, paths: Paths, blocks: BlockStore, budget: Budget, shares: Shares, make_room: Callable[[], None]
+        self, paths: Paths, blocks: BlockStore, budget: Budget, shares: Shares, free_memory: Callable[[], None]
     ) -> None:
         self._paths = paths
         self._aliases = paths.graph.aliases
         self._store = blocks
         self._budget = budget
         self._shares = shares
-        self._make_room = make_room  # is called before blocks are loaded
+        self._free_memory = free_memory  # is called before blocks are loaded
         self._boxes: dict[int, tuple[BlockOdometer, dict[str, list[_Spilled]]]] = {}
         self._cell: tuple[int, Cell] | None = None  # the step that is not done, how many of its pieces are out,
         self._yielded = 0
@@ -263,7 +263,7 @@ class SpilledBlocks:
 
     def _load(self, number: int, cell: Cell) -> dict[str, _Loaded]:
         """The blocks of a step; those that the step before had already are kept."""
-        self._make_room()
+        self._free_memory()
         wanted = {alias: (number, cell.blocks[i]) for i, alias in enumerate(self._aliases)}
         self._loaded = {a: kept for a, kept in self._loaded.items() if kept[0] == wanted[a]}
         for alias, blocks in wanted.items():

@@ -28,10 +28,10 @@ from dovetail.storage.budget import Budget
 
 
 class SweepArea:
-    def __init__(self, pages: Pages, number: int, room: int, piece: int) -> None:
+    def __init__(self, pages: Pages, number: int, memory: int, piece: int) -> None:
         self._pages = pages
         self._number = number  # of the input
-        self._room = room  # for rows in memory, in the budget's unit
+        self._memory = memory  # for rows in memory, in the budget's unit
         self._piece = piece  # of the rows on disk that are read at once
         self._parts: list[Items] = []  # larger ones first
         self._spilled: list[Block] = []
@@ -56,7 +56,7 @@ class SweepArea:
 
     def spill(self) -> None:
         """Write the largest parts to disk until the others keep to their share of memory."""
-        while self._parts and sum(map(self._pages.size, self._parts)) > self._room:
+        while self._parts and sum(map(self._pages.size, self._parts)) > self._memory:
             for piece in self._pages.cut(self._parts.pop(0), self._piece):
                 self._spilled.append(self._pages.spill(self._number, piece))
 
@@ -151,7 +151,7 @@ class Merge:
         pages: Pages,
         budget: Budget,
         groups: Sequence[RunGroup],
-        room: MergeMemory,
+        memory: MergeMemory,
         *,
         writes: bool,
         needed: Needed = _all,
@@ -160,14 +160,14 @@ class Merge:
         self._pages = pages
         self._budget = budget
         self._inputs = range(len(pages.names))
-        self.room = room
+        self.memory = memory
         self._writes = writes
         self._needed = needed
         self.groups = groups
         self._entries = _by_start(groups)
         self._loaded = 0  # entries up to here have been loaded
         self._allowed = (
-            len(self._inputs) * len(groups) * room.page
+            len(self._inputs) * len(groups) * memory.page
         )  # for what waits: little at first, for early results
         self.in_step = False  # what waits is then what waited when the step began
         self._place = -MOST  # rows that start up to here are new,
@@ -178,8 +178,8 @@ class Merge:
         self.is_asleep = True
         self._asleep: list[tuple[int, int]] = []  # which entries wait, and from which row on, while they are on disk
         self._unread = [sum(len(group.runs[number].zones) for group in groups) for number in self._inputs]
-        self.areas = tuple(SweepArea(pages, number, room.area, room.spilled) for number in self._inputs)
-        self._writers = tuple(RunWriter(pages, number, room.page) for number in self._inputs)
+        self.areas = tuple(SweepArea(pages, number, memory.area, memory.spilled) for number in self._inputs)
+        self._writers = tuple(RunWriter(pages, number, memory.page) for number in self._inputs)
         self._written: list[list[SweepRun]] = [[] for _ in self._inputs]
         self.merged: RunGroup | None = None
 
@@ -242,7 +242,7 @@ class Merge:
     def _load(self) -> None:
         """Pages, lowest first, as many as fit but one at least."""
         size = sum(self._pages.size(waiting.items) for waiting in self._waiting)
-        most = min(self._allowed, self.room.waiting)
+        most = min(self._allowed, self.memory.waiting)
         self._allowed *= 2
         first = self._loaded
         while self._loaded < len(self._entries) and (self._loaded == first or size < most):
@@ -337,7 +337,7 @@ class Merge:
         """The state of a merge that sleeps."""
         return {
             "groups": [group.to_json() for group in self.groups],
-            "room": self.room,
+            "room": self.memory,
             "writes": self._writes,
             "loaded": self._loaded,
             "allowed": self._allowed,

@@ -40,7 +40,7 @@ from dovetail.matching.links import Attribute, Codes, Link, encode_keys, links_o
 from dovetail.matching.residents import Batch, Residents, resident_schema
 from dovetail.matching.sweep_order import Items
 from dovetail.operators.pmj.merge import Merge
-from dovetail.operators.pmj.runs import Pages, RunGroup, RunWriter, SweepRun, arriving_room
+from dovetail.operators.pmj.runs import Pages, RunGroup, RunWriter, SweepRun, arriving_memory
 from dovetail.operators.pmj.scheduler import MergeScheduler
 from dovetail.operators.protocol import TWO_AND_MORE, Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
 from dovetail.storage.blocks import Block
@@ -213,7 +213,7 @@ class MultiPmj(JoinOperator):
         """Write the resident rows, which have been joined, as a group of runs."""
         arrived = tuple(len(rows) for rows in self._residents.values())
         if any(arrived):
-            page = self._merging.room.page
+            page = self._merging.memory.page
             runs = tuple(self._write_run(number, page) for number in range(len(self._aliases)))
             self._merging.groups.append(RunGroup(runs, arrived))
             self._residents = self._empty()
@@ -250,7 +250,7 @@ class MultiPmj(JoinOperator):
         rows, nbytes = self._size()
         if more is not None:
             rows, nbytes = rows + len(more), nbytes + more.nbytes + SORT_BYTES * len(more)
-        return self._budget.measure(rows, nbytes) + held <= limit - arriving_room(self._budget, self._block_rows)
+        return self._budget.measure(rows, nbytes) + held <= limit - arriving_memory(self._budget, self._block_rows)
 
     def _size(self) -> tuple[int, int]:
         residents = self._residents.values()

@@ -40,7 +40,7 @@ from dovetail.estimation.order import PlacedMatches
 from dovetail.matching import build_matcher
 from dovetail.matching.sweep_order import COPIES, NO_WORDS, SweepOrder, Words
 from dovetail.operators.pmj.pairs import CHUNK, EarlyPairCounts, JoinTypeEmitter, MergedPairs
-from dovetail.operators.pmj.runs import Pages, RunGroup, arriving_room, write_run
+from dovetail.operators.pmj.runs import Pages, RunGroup, arriving_memory, write_run
 from dovetail.operators.pmj.scheduler import STRICTNESS, MergeScheduler
 from dovetail.operators.protocol import EVERY, Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
 from dovetail.storage.blocks import Block
@@ -333,7 +333,7 @@ class Pmj(JoinOperator):
         if not any(len(rows) for rows in self._rows):
             return
         self._learn()
-        page = self._merging.room.page
+        page = self._merging.memory.page
         left, right = (
             write_run(
                 self._order,
@@ -396,13 +396,13 @@ class Pmj(JoinOperator):
             return True
         mine = self._size()
         wanted = self._budget.measure(mine[0] + rows, mine[1] + nbytes) + held
-        return wanted <= self._limit - arriving_room(Budget(self._limit, self._budget.unit), self._block_rows)
+        return wanted <= self._limit - arriving_memory(Budget(self._limit, self._budget.unit), self._block_rows)
 
     def _fitting(self, rows: int, nbytes: int) -> int:
         """How many of some rows the current run can still take; in a budget of rows, they stay together."""
         if self._limit is None or self._budget.unit == "rows":
             return 0
-        free = self._limit - arriving_room(Budget(self._limit), self._block_rows) - self._size()[1]
+        free = self._limit - arriving_memory(Budget(self._limit), self._block_rows) - self._size()[1]
         return max(0, min(rows, free * rows // max(1, nbytes)))
 
     def _size(self) -> tuple[int, int]:

@@ -235,30 +235,30 @@ def divide_memory(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2,
     limit = budget.limit
     if limit is None:
         return MergeMemory(max(2, fan_in // inputs), PLENTY, PLENTY, PLENTY, PLENTY, 0)
-    total = limit - arriving_room(budget, block_rows)
+    total = limit - arriving_memory(budget, block_rows)
     if budget.unit == "rows":
         groups = max(2, min(fan_in // inputs, (limit // block_rows - 4) // inputs))
         # Of each run less than a page is left over from the last step, of each writer less than a page waits.
         runs = (groups + 1) * inputs
         page = max(1, min(block_rows, (total - total // 4 - total // 8 + runs) // (runs + inputs)))
-        return _with_large_pages(_room(total, inputs, groups, page), inputs, largest)
+        return _with_large_pages(_memory(total, inputs, groups, page), inputs, largest)
     groups = max(2, min(fan_in // inputs, limit // SMALLEST_BLOCK // 4 // inputs))
-    room = _room(total, inputs, groups, min(MOST_PAGE, 4 * limit // (8 * inputs * (groups + 2))))
-    return _with_large_pages(room, inputs, largest)
+    memory = _memory(total, inputs, groups, min(MOST_PAGE, 4 * limit // (8 * inputs * (groups + 2))))
+    return _with_large_pages(memory, inputs, largest)
 
 
-def halve_room(budget: Budget, whole: MergeMemory, inputs: int = 2) -> MergeMemory | None:
+def halve_memory(budget: Budget, whole: MergeMemory, inputs: int = 2) -> MergeMemory | None:
     """The same pages, merged in half of the memory, so that a run can be built at the same time; None if that is too
     little."""
     if budget.limit is None:
         return None
     half = budget.limit // 2
-    room = _room(half, inputs, whole.groups, whole.page, whole.largest)
-    groups = _fitting(room, inputs)
-    return room._replace(groups=min(whole.groups, groups)) if groups >= 2 else None
+    memory = _memory(half, inputs, whole.groups, whole.page, whole.largest)
+    groups = _fitting(memory, inputs)
+    return memory._replace(groups=min(whole.groups, groups)) if groups >= 2 else None
 
 
-def arriving_room(budget: Budget, block_rows: int) -> int:
+def arriving_memory(budget: Budget, block_rows: int) -> int:
     """What is set aside for rows that arrive."""
     limit = budget.limit
     if limit is None:
@@ -266,7 +266,7 @@ def arriving_room(budget: Budget, block_rows: int) -> int:
     return block_rows if budget.unit == "rows" else limit // ASIDE
 
 
-def _room(total: int, inputs: int, groups: int, page: int, largest: int = 0) -> MergeMemory:
+def _memory(total: int, inputs: int, groups: int, page: int, largest: int = 0) -> MergeMemory:
     """A quarter for the areas, an eighth for parts of them that are read from disk, the rest for pages."""
     area = total // 4 // inputs
     spilled = max(page, total // 8 // (inputs - 1))
@@ -274,26 +274,26 @@ def _room(total: int, inputs: int, groups: int, page: int, largest: int = 0) -> 
     return MergeMemory(groups, page, waiting, area, spilled, total, largest)
 
 
-def _fitting(room: MergeMemory, inputs: int) -> int:
+def _fitting(memory: MergeMemory, inputs: int) -> int:
     """How many groups can be merged at once: a page is loaded while less than one of each run is left over."""
-    page = max(room.page, room.largest)
-    return (room.waiting - page) // (inputs * max(1, page - 1))
+    page = max(memory.page, memory.largest)
+    return (memory.waiting - page) // (inputs * max(1, page - 1))
 
 
-def _with_large_pages(room: MergeMemory, inputs: int, largest: int) -> MergeMemory:
-    if largest <= room.page:
-        return room
-    room = room._replace(largest=largest)
-    return room._replace(groups=max(2, min(room.groups, _fitting(room, inputs))))
+def _with_large_pages(memory: MergeMemory, inputs: int, largest: int) -> MergeMemory:
+    if largest <= memory.page:
+        return memory
+    memory = memory._replace(largest=largest)
+    return memory._replace(groups=max(2, min(memory.groups, _fitting(memory, inputs))))
 
 
-def refuse_large_pages(room: MergeMemory, inputs: int, budget: Budget) -> None:
+def refuse_large_pages(memory: MergeMemory, inputs: int, budget: Budget) -> None:
     """Raise where not even two groups can be merged."""
-    if room.largest and _fitting(room, inputs) < 2:
+    if memory.largest and _fitting(memory, inputs) < 2:
         raise BudgetError(
             f"a memory budget of {budget.limit:,} {budget.unit} is too small for the runs on disk, "
-            f"which have pages of {room.largest:,} {budget.unit}. "
-            f"Give {6 * inputs * room.largest:,} {budget.unit} or more."
+            f"which have pages of {memory.largest:,} {budget.unit}. "
+            f"Give {6 * inputs * memory.largest:,} {budget.unit} or more."
         )
 
 

@@ -20,9 +20,9 @@ from dovetail.operators.pmj.runs import (
     MergeMemory,
     Pages,
     RunGroup,
-    arriving_room,
+    arriving_memory,
     divide_memory,
-    halve_room,
+    halve_memory,
     refuse_large_pages,
 )
 from dovetail.operators.protocol import Workspace
@@ -100,7 +100,7 @@ class MergeScheduler(Generic[R]):
         self._open: _Open[R] | None = None
 
     @property
-    def room(self) -> MergeMemory:
+    def memory(self) -> MergeMemory:
         """The memory of a merge that has all of it; it also says how large pages are."""
         return self._divide(self._budget)
 
@@ -115,8 +115,8 @@ class MergeScheduler(Generic[R]):
         largest = max((self._budget.measure(zone.rows, zone.nbytes) for zone in zones), default=0)
         return divide_memory(budget, self._block_rows, self._fan_in, len(self._pages.names), largest)
 
-    def _half_room(self) -> MergeMemory | None:
-        return halve_room(self._budget, self.room, len(self._pages.names))
+    def _half_memory(self) -> MergeMemory | None:
+        return halve_memory(self._budget, self.memory, len(self._pages.names))
 
     @property
     def is_done(self) -> bool:
@@ -142,24 +142,24 @@ class MergeScheduler(Generic[R]):
     def share(self) -> int | None:
         """The memory that the next reactive work takes, in the unit of the budget; None: there is none to do."""
         if self._open is not None:
-            return self._open.merge.room.total
+            return self._open.merge.memory.total
         if not self._early or len(self.groups) < 2:
             return None
-        return (self._half_room() or self.room).total
+        return (self._half_memory() or self.memory).total
 
     @property
     def held(self) -> int:
         """What an open merge may take at any moment."""
-        return 0 if self._open is None or self._open.merge.is_asleep else self._open.merge.room.total
+        return 0 if self._open is None or self._open.merge.is_asleep else self._open.merge.memory.total
 
     def react(self) -> Iterator[R]:
         """One merge of the smallest groups; may be dropped at any yield and called again."""
         if self._open is None:
-            self._settle()
-            room = self._half_room() or self.room
+            self._set_limit()
+            memory = self._half_memory() or self.memory
             self.groups.sort(key=lambda group: group.rows)
-            group, self.groups = self.groups[: room.groups], self.groups[room.groups :]
-            self._begin(_Open(self._merge(group, room, writes=True)))
+            group, self.groups = self.groups[: memory.groups], self.groups[memory.groups :]
+            self._begin(_Open(self._merge(group, memory, writes=True)))
         assert self._open is not None
         # Not `yield from`: when this generator is dropped, the merge must stay open for the next call.
         for results in self._open.results:  # noqa: UP028
@@ -182,16 +182,16 @@ class MergeScheduler(Generic[R]):
         self._open = merging
         merging.results = self._reactive(merging, merging.yielded)
 
-    def _settle(self, needed: int = 0) -> None:
+    def _set_limit(self, needed: int = 0) -> None:
         """Apply the memory limit from now on; an open merge keeps the memory that it started with."""
-        spare = arriving_room(self._budget, self._block_rows)
+        spare = arriving_memory(self._budget, self._block_rows)
         self._budget.limit = None if self.limit is None else max(self.limit, needed + spare)
 
     def _reactive(self, merging: _Open[R], done: int) -> Iterator[R]:
         merge = merging.merge
         if self._meets.repeats:
             done = 0
-        self._settle(merge.room.total)
+        self._set_limit(merge.memory.total)
         while (new := merge.begin_step()) is not None:
             for count, results in enumerate(self._meets.step(merge, new), start=1):
                 if count > done:
@@ -213,12 +213,12 @@ class MergeScheduler(Generic[R]):
         if self._open is not None:
             yield from self._open.results
         while len(self.groups) > 1:
-            self._settle()
-            room = self.room
-            count = _group_size(len(self.groups), room.groups)
+            self._set_limit()
+            memory = self.memory
+            count = _group_size(len(self.groups), memory.groups)
             group, self.groups = self.groups[:count], self.groups[count:]
             last = not self.groups
-            merge = self._merge(group, room, writes=not last or self._strictness == "strict")
+            merge = self._merge(group, memory, writes=not last or self._strictness == "strict")
             joins = self._early or (last and self._strictness == "semi_strict")
             yield from self._run_merge(merge, joins=joins, last=last and joins)
             if merge.merged is not None:
@@ -226,11 +226,11 @@ class MergeScheduler(Generic[R]):
         if self.groups and self._early:  # all its rows have been joined
             yield from self._meets.left_over(self.groups)
         elif self.groups:
-            yield from self._run_merge(self._merge(self.groups, self.room, writes=False), joins=True, last=True)
+            yield from self._run_merge(self._merge(self.groups, self.memory, writes=False), joins=True, last=True)
         self.groups = []
 
-    def _merge(self, group: list[RunGroup], room: MergeMemory, *, writes: bool) -> Merge:
-        return Merge(self._pages, self._budget, group, room, writes=writes, needed=self._meets.select_needed)
+    def _merge(self, group: list[RunGroup], memory: MergeMemory, *, writes: bool) -> Merge:
+        return Merge(self._pages, self._budget, group, memory, writes=writes, needed=self._meets.select_needed)
 
     def _run_merge(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[R]:
         """The results of a merge; the last merge also emits rows without a partner."""

@@ -138,7 +138,7 @@ class Runs:
         self._tracked = tracked  # whether partners of its rows are
         self._runs: list[Run] = []
         self._parts: list[SpilledPart] = []
-        self.make_room: Callable[[int, int], None] = lambda rows, nbytes: None  # in memory, for a new run
+        self.free_memory: Callable[[int, int], None] = lambda rows, nbytes: None  # in memory, for a new run
 
     def __iter__(self) -> Iterator[Run]:
         """All runs; a spilled part is loaded until the next one is asked for."""
@@ -306,7 +306,7 @@ class Runs:
     def _readmit(self, run: Run) -> None:
         """A run of before, as it was; or in pieces, if it is too large for the budget."""
         if self._fits_part(run.rows, run.nbytes):
-            self.make_room(run.rows, run.nbytes)
+            self.free_memory(run.rows, run.nbytes)
             self._runs.append(run)
             if self._budget.limit is not None:
                 self.hold()
@@ -331,7 +331,7 @@ class Runs:
         probes: pa.RecordBatch | None,
         way: int = 0,
     ) -> None:
-        self.make_room(batch.num_rows, self._footprint(batch))
+        self.free_memory(batch.num_rows, self._footprint(batch))
         self._runs.append(self._sort_rows(batch, places, flags, probes, way))
         self.hold()
 

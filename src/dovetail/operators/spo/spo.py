@@ -117,7 +117,7 @@ class Spo(WindowedOperator):
             for side in Side
         )
         for runs in self._runs:
-            runs.make_room = self._make_room
+            runs.free_memory = self._free_memory
         self._arrived = [0, 0]
         self._horizon = LEAST  # rows to come are not before it
         self._version = 0
@@ -409,7 +409,7 @@ class Spo(WindowedOperator):
             return self._arrived[side] - self._window.size
         return self._horizon + self._window.expiry(side)
 
-    def _make_room(self, rows: int, nbytes: int) -> None:
+    def _free_memory(self, rows: int, nbytes: int) -> None:
         """Spill until that much more fits in memory, the oldest runs of both sides first."""
         while self._budget.limit is not None and self._resident(rows, nbytes) > self._shares.residents:
             filled = [runs for runs in self._runs if runs.oldest is not None]

@@ -26,7 +26,7 @@ from dovetail.spark.exchange.arrow_tasks import map_in_arrow
 from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.exchange.packing import PACKED, Rewrite, multi_packer, unpack_rows
 from dovetail.spark.session.settings import shuffle_partitions
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 
 
 def join_several_tables(
@@ -70,6 +70,6 @@ def joined_cells(plan: JoinPlan, output: pa.Schema) -> Rewrite:
             if all(found.values()):
                 tables = {a: TableScan(pa.Table.from_batches(mine, graph.schemas[a])) for a, mine in found.items()}
                 yield from join_several(plan, tables, output)
-        settle()
+        freeze_modules()
 
     return join

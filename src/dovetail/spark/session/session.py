@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -60,8 +63,19 @@ def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[st
     builder = SparkSession.builder.appName(app).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
+    threading.Thread(target=_prepare_ahead, name="dovetail-ahead", daemon=True).start()
     with _chatter_to_a_file():
         return register(builder.getOrCreate())
+
+
+def _prepare_ahead() -> None:
+    """While Java starts, and this process would wait for it: import what joins need, and set the compiler up.
+
+    By name, since a session knows nothing of the joins above it. What fails here fails again where it is needed.
+    """
+    with suppress(Exception):
+        rows = pa.record_batch({"k": [1]})
+        import_module("dovetail.api").count(rows, rows, "l.k = r.k")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from dovetail.errors import DovetailError
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 
 CORES = 1 << 12  # more than there are: by itself Spark cuts a range into as many parts as it has cores
 
@@ -41,7 +41,7 @@ def _call(numbers: DataFrame, function: Callable[[int], T]) -> list[T]:
             answer = error
         pickled: bytes = cloudpickle.dumps(answer)  # type: ignore[no-untyped-call]
         yield pa.RecordBatch.from_pydict({"answer": [pickled]})
-        settle()
+        freeze_modules()
 
     answers = [pickle.loads(row.answer) for row in numbers.mapInArrow(run, "answer binary").collect()]
     for answer in answers:

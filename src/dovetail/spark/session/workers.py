@@ -10,7 +10,7 @@ FEW_MODULES = 20
 _modules = 0
 
 
-def settle() -> None:
+def freeze_modules() -> None:
     """Call this at the end of a task.
 
     Spark collects garbage after every task, which goes through everything that was ever imported: with Numba loaded,

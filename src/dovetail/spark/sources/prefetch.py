@@ -46,12 +46,17 @@ class PrefetchBuffer:
     """The rows behind an offset. With `poll_s` the source is asked again for more after its end, and never ends."""
 
     def __init__(
-        self, reader: Reader, start: Offset, until: Position = None, poll_s: float | None = None, room: int = ROOM_BYTES
+        self,
+        reader: Reader,
+        start: Offset,
+        until: Position = None,
+        poll_s: float | None = None,
+        capacity: int = ROOM_BYTES,
     ) -> None:
         self._reader = reader
         self._until = until
         self._poll_s = poll_s
-        self._room = room
+        self._capacity = capacity
         self._last = start
         self._held: deque[_Held] = deque()
         self._bytes = 0
@@ -112,7 +117,7 @@ class PrefetchBuffer:
     def _read_through(self) -> None:
         for batch, position in self._reader.pieces(self._last.position, self._until):
             with self._changed:
-                fits = lambda: self._closed or not self._held or self._bytes + batch.nbytes <= self._room  # noqa: B023, E731 (used at once)
+                fits = lambda: self._closed or not self._held or self._bytes + batch.nbytes <= self._capacity  # noqa: B023, E731 (used at once)
                 self._changed.wait_for(fits)
                 if self._closed:
                     return

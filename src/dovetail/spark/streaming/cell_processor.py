@@ -21,7 +21,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, Ti
 from dovetail.core.figures import FIGURES
 from dovetail.execution.steps import limit_rows
 from dovetail.spark.exchange.packing import collected, to_bytes
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 from dovetail.spark.streaming.cell import Cell
 from dovetail.spark.streaming.cell_state import CellState, batch_id, join_directory
 from dovetail.spark.streaming.reports import Report, Reports, Totals
@@ -61,7 +61,7 @@ class CellProcessor:
         return self._micro_batch(key[0], None, self._now(timerValues))
 
     def close(self) -> None:
-        settle()
+        freeze_modules()
 
     def _now(self, timer_values: TimerValues) -> int:
         """The time of the micro-batch, by the clock of the join: the same for all cells and attempts."""

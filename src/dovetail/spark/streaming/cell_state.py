@@ -80,7 +80,7 @@ class CellState:
             "notes": notes,
             "emitted": emitted,
         }
-        self.segments.settle()
+        self.segments.flush()
         text = self._update(document)
         write_copy(self._join, self._cell, text, self._text)
 

@@ -44,7 +44,7 @@ from dovetail.spark.frames.binding import Bound, after_join
 from dovetail.spark.frames.planned import FrameJoin, Planned
 from dovetail.spark.frames.sampling import sample_side
 from dovetail.spark.frames.schemas import carried_schema, result_fields
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 from dovetail.spark.streaming.state_dir import table_directory
 from dovetail.storage.blocks import RECOVERY, Block, BlockStore
 from dovetail.storage.open_store import Place
@@ -173,7 +173,7 @@ def part_writer(join: StaticJoin) -> Rewrite:
         for batch in _pieces(collected(rows, join.part_bytes, PART_ROWS), join.part_bytes):
             part = _write_part(batch, store, builder, zones)
             yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
-        settle()
+        freeze_modules()
 
     return write
 
@@ -204,7 +204,7 @@ def table_prober(join: StaticJoin) -> Rewrite:
         most_bytes = min(PACK_BYTES, join.part_bytes)
         for batch in _pieces(collected(batches, most_bytes), most_bytes):
             yield from table.probe(as_planned(batch, schema))
-        settle()
+        freeze_modules()
 
     return probe
 

@@ -29,7 +29,7 @@ from dovetail.core.figures import FIGURES, FORMER
 from dovetail.core.metrics import Counters
 from dovetail.errors import PlanError
 from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 from dovetail.spark.streaming.end_of_stream import tell_ends
 from dovetail.spark.streaming.processor import Processor
 from dovetail.spark.streaming.starting import marked
@@ -100,7 +100,7 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield from _unpack_rows(batch)
         del batch  # or the next one would be read while it is still there
-    settle()
+    freeze_modules()
 
 
 def _unpack_rows(packed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

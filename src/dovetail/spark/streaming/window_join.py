@@ -35,7 +35,7 @@ from dovetail.matching.window_positions import event_times
 from dovetail.routing.routers import Router, Visits
 from dovetail.spark.exchange.labels import spread_labels
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, packed_rows, with_all
-from dovetail.spark.session.workers import settle
+from dovetail.spark.session.workers import freeze_modules
 from dovetail.spark.streaming.arrival_order import NEVER, POSITION_BITS, packet
 from dovetail.spark.streaming.stream_join import CellJoin, Clock
 from dovetail.window import Window
@@ -147,7 +147,7 @@ def _packer(side: Side, join: WindowJoin) -> Rewrite:
                     visits = with_all(visits, batch.num_rows, partition % join.cells)
                 newest = newest_time(join.window, role, batch)
                 yield packed_rows(labels, role, seq, _packets(batch, visits, len(labels), newest))
-        settle()
+        freeze_modules()
 
     return pack
 
