@@ -121,7 +121,7 @@ class JoinPlan:
         if self.pairs is not None:
             lines.append(("pairs", f"{about(self.pairs)}, by a sample"))
         if self.router is not None:
-            size = f"{self.cells} cells" if self.cells == self.tasks else f"{self.cells} cells in {self.tasks} tasks"
+            size = f"{self.cells:,} cells" + (f" in {self.tasks:,} tasks" if self.cells != self.tasks else "")
             lines.append(("router", f"{self.router.name}, {size}: {self.router.why}"))
         if self.cost:
             lines.append(("cost", self.cost))

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -48,6 +49,14 @@ WIDE = 2  # how many times the reach of a row: cells in two dimensions
 BROADCAST_BYTES = 1 << 26
 BROADCAST_OFF = "-1"
 ONE_KEY = 1 << 31  # cells of a second dimension
+MICROS_OF_A_DAY = 86_400_000_000
+UNITS = (
+    ("day", MICROS_OF_A_DAY),
+    ("hour", 3_600_000_000),
+    ("minute", 60_000_000),
+    ("second", 1_000_000),
+    ("microsecond", 1),
+)
 CANDIDATES_IN_TWO = 4.5  # for each pair, by the areas of a cell and of what matches
 
 
@@ -70,12 +79,14 @@ class NativeJoin:
     def describe(self, plan: JoinPlan) -> JoinPlan:
         """The plan, to be run by this join."""
         why = f"Spark's own join, in cells along {' and '.join(_text(axis) for axis in self.axes)}"
-        widths = " x ".join(f"{cells.width:.3g}" for cells in self.cells)
+        widths = " x ".join(_width(axis, cells) for axis, cells in zip(self.axes, self.cells, strict=True))
         levels = len(self.cells[0].levels)
         on_levels = f" and {MOST_COPIES} times as wide" if levels > 1 else ""
         size = f"{widths} wide{on_levels}; {self.copies:,.0f} copies of {self.point.other.alias}"
-        router = Choice("cells", f"{size}, {self.candidates:,.0f} candidates, by a sample")
-        return replace(plan, operator=Choice(NATIVE, why), at_rest=False, router=router, read="")
+        router = Choice("ranges", f"{size}, {self.candidates:,.0f} candidates, by a sample")
+        number = math.prod(cells.number for cells in self.cells)
+        operator = Choice(NATIVE, why)
+        return replace(plan, operator=operator, at_rest=False, router=router, cells=number, tasks=number, read="")
 
     def frame(self) -> DataFrame:
         asked = self.asked
@@ -227,6 +238,16 @@ def _share(condition: Condition, samples: Samples) -> float:
 
 def _text(axis: Axis) -> str:
     return f"{axis.point.alias}.{spark_sql(axis.at, lambda column: column.name)}"
+
+
+def _width(axis: Axis, cells: Cells) -> str:
+    """How wide a cell is, in the units of its values."""
+    type_ = type_of(axis.at)
+    micros = cells.width * (MICROS_OF_A_DAY if pa.types.is_date(type_) else 1)
+    if not (pa.types.is_date(type_) or pa.types.is_timestamp(type_)):
+        return f"{cells.width:.3g}"
+    unit = next((unit for unit in UNITS if micros >= unit[1]), UNITS[-1])
+    return f"{micros / unit[1]:.3g} {unit[0]}s"
 
 
 def _place(key: Any, names: Any) -> str:
