@@ -15,7 +15,7 @@ from dovetail.storage.blocks import BlockStore
 
 SPILLED = 1 << 15  # bytes, then it is killed
 TABLES = """
-import os, sys
+import os, signal, sys
 import numpy as np
 import pyarrow as pa
 import dovetail
@@ -28,8 +28,8 @@ left, right = (pa.Table.from_batches(table.to_batches(max_chunksize=256)) for ta
 ONE = 'list(dovetail.progressive(left, right, "l.k = r.k", memory="256KB"))'
 WORKERS = 'list(dovetail.progressive(left, right, "l.k = r.k", memory="512KB", workers=2))'
 THREE = 'list(dovetail.progressive({"a": left, "b": right, "c": left}, "a.k = b.k AND b.k = c.k", memory="512KB"))'
+HANGUP = "signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored, if the tests run under nohup"
 KILLED = """
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
 number, wanted, written = int(sys.argv[1]), int(sys.argv[2]), 0
 close = PagedBlock.close
 
@@ -131,7 +131,7 @@ main()
 def test_the_command_line_removes_them_itself(number: int, tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
-    code = run(KILLED + COMMAND, tmp_path, str(int(number)), str(SPILLED), str(place))
+    code = run(HANGUP + KILLED + COMMAND, tmp_path, str(int(number)), str(SPILLED), str(place))
     assert code == 128 + number
     assert list(tmp_path.iterdir()) == [place]
     assert not [path for path in place.iterdir() if path.name.startswith(".")]
@@ -140,7 +140,7 @@ def test_the_command_line_removes_them_itself(number: int, tmp_path: Path) -> No
 @pytest.mark.one_in(2)
 def test_the_command_line_keeps_what_its_caller_has_decided(tmp_path: Path) -> None:
     """`nohup` lets a process ignore SIGHUP."""
-    ignored = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    ignored = "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
     code = run(ignored + KILLED + COMMAND, tmp_path, str(int(signal.SIGHUP)), str(SPILLED), str(tmp_path))
     assert code == 0
     assert (tmp_path / "joined.csv").read_bytes().count(b"\n") == 3_001
