@@ -22,9 +22,9 @@ from rich.table import Table
 
 from benchmarks.datasets import read_columns
 from benchmarks.whole_rows import Sides, intervals, skewed, two_inequalities
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import one_batch
 from dovetail.execution.at_rest import Joining
 from dovetail.execution.output import output_schema
 

@@ -29,9 +29,11 @@ from rich.table import Table
 
 from benchmarks.balance import jobs, trips, zones
 from benchmarks.whole_rows import Sides, skewed
+from dovetail.columns.batches import one_batch
+from dovetail.columns.taking import take_rows
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Side, one_batch, take_rows
+from dovetail.core.rows import Side
 from dovetail.execution.output import output_schema
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.planning.statistics import Sample, read_columns

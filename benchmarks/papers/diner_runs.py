@@ -20,10 +20,11 @@ from benchmarks.papers import progressive_workloads as workloads
 from benchmarks.papers.clairvoyant import online_bound
 from benchmarks.papers.scale import Scale
 from benchmarks.papers.verdicts import Shares, Spread
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, Side, one_batch
+from dovetail.core.rows import Arrival, Side
 from dovetail.execution.driver import Driver
 from dovetail.kernels.hashing import hash_codes, partitions_of
 from dovetail.operators.diner.diner import Diner

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.papers.miner_runs import Setting
+from dovetail.columns.batches import one_batch
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, one_batch
+from dovetail.core.rows import Arrival
 from dovetail.execution.driver import Driver
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from dovetail.aggregates import aggregates_of_left, finish, partial_aggregates
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
 from dovetail.condition.select import (
     GroupColumn,
@@ -20,7 +21,7 @@ from dovetail.condition.select import (
 )
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer
-from dovetail.core.rows import Side, one_batch
+from dovetail.core.rows import Side
 from dovetail.core.threads import allow_threads, read_threads
 from dovetail.diag.join import join_along_diagonal
 from dovetail.errors import InputError, PlanError

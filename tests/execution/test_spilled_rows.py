@@ -15,7 +15,7 @@ from dovetail.storage.blocks import BlockStore
 
 SPILLED = 1 << 15  # bytes, then it is killed
 TABLES = """
-import os, sys
+import os, signal, sys
 import numpy as np
 import pyarrow as pa
 import dovetail

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from dovetail.core.rows import one_batch, table_batches
+from dovetail.columns.batches import one_batch, table_batches
 from dovetail.core.tables import arrow_table, plain_schema, uses_dictionaries
 from dovetail.errors import InputError
 from dovetail.visible import visible

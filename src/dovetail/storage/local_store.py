@@ -152,9 +152,9 @@ class LocalStore(Store):
             return None
         return Entry(name, status.st_size, status.st_mtime)
 
-    def stamp(self, name: str) -> object:
-        status = (self._path / name).stat()
-        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    def stamps(self, names: Iterable[str]) -> list[object]:
+        found = [os.stat(f"{self._path}/{name}") for name in names]
+        return [(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for status in found]
 
     def entries(self, *, recursive: bool = False) -> Iterator[Entry]:
         """Links to directories are listed, and not followed."""

@@ -24,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.taking import take_rows
 from dovetail.core.directories import is_plain_name
-from dovetail.core.rows import Side, take_rows
+from dovetail.core.rows import Side
 from dovetail.errors import InputError, StateError
 from dovetail.storage.blocks import RECOVERY, Block, BlockStore, check_block, is_count
 from dovetail.storage.open_store import Place, open_store

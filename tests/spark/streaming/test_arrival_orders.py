@@ -192,6 +192,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def another_process() -> None:
     """From now on, nothing is known that is not stored."""
     segments._mapped.clear()
+    segments._made.clear()
     segments._verified.clear()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.row_store import MOST_BYTES
 from dovetail.core.rows import Matches, Rows
 from dovetail.matching.expansion import (
     Hop,
@@ -36,7 +37,6 @@ from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
-from dovetail.storage.row_store import MOST_BYTES
 
 ROW_BYTES = 200  # of a row, where a budget is in rows
 SCRATCH_BYTES = 16_000_000  # that work on residents may take beside the budget

@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import concatenate, no_matches
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Matches, Rows, Side, take_rows
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.estimation.estimate import Estimator
 from dovetail.kernels.windows import apart
 from dovetail.matching.matcher import build_matcher
@@ -145,8 +147,8 @@ class InOrder:
 
     def emit_sorted(self) -> Iterator[Matches]:
         if self._pairs:
-            left = pa.concat_batches([take_rows(pairs.left, pairs.left_rows) for pairs in self._pairs])
-            right = pa.concat_batches([take_rows(pairs.right, pairs.right_rows) for pairs in self._pairs])
+            left = concatenate([take_rows(pairs.left, pairs.left_rows) for pairs in self._pairs])
+            right = concatenate([take_rows(pairs.right, pairs.right_rows) for pairs in self._pairs])
             order = np.argsort(np.concatenate(self._places), kind="stable")
             yield Matches.pairs(left, order, right, order)
 
@@ -204,7 +206,7 @@ class MergedPairs:
         self._estimator = estimator
         self._early = early
         self._sorts = sorts
-        self.nothing: Matches = Matches.none(condition.schemas)
+        self.nothing: Matches = no_matches(condition.schemas)
 
     @property
     def repeats(self) -> bool:

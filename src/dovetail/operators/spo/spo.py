@@ -34,13 +34,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.taking import take_rows
 from dovetail.condition.evaluate import passing
 from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored
 from dovetail.condition.predicates import Condition
 from dovetail.condition.select import Aggregate
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Matches, Rows, Side, take_rows
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.matching.sorted_part import PartBuilder, ProbeBatch, SortedPart, ZoneMaps
 from dovetail.matching.window_positions import (
     LEAST,

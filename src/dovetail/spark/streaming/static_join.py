@@ -20,11 +20,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from dovetail.columns.batches import slices
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition, keyed_rows
 from dovetail.condition.expression import Expression, type_of
 from dovetail.condition.mirror import mirrored
 from dovetail.core.codes import Words, is_fixed, order_codes
-from dovetail.core.rows import Matches, Rows, Side, slices, take_rows
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.errors import StateError
 from dovetail.execution.at_rest import Joining
 from dovetail.execution.out_of_core import chunk_size
