@@ -70,7 +70,7 @@ WORKLOADS: dict[str, tuple[Callable[[], Sides], str]] = {
 
 
 class Cut(NamedTuple):
-    """A join in so many cells."""
+    """A join in this many cells."""
 
     router: str
     cells: int
@@ -191,7 +191,7 @@ def _stream_join(place: Any) -> Any:
 
 
 class Hour(NamedTuple):
-    """A stream join of so many cells, on half as many cores."""
+    """A stream join of this many cells, on half as many cores."""
 
     seconds: float  # of a micro-batch
     requests: float  # in an hour, with a trigger of ten seconds

@@ -36,7 +36,7 @@ class Waiting:
 
 
 def with_silences(setting: Setting, silence: float) -> Setting:
-    """Ten fragments of each input, each followed by a silence of so many times its duration."""
+    """Ten fragments of each input, each followed by a silence of this many times its duration."""
     seconds = tuple(arrival_times.with_silences(times, silence=silence) for times in setting.workload.seconds)
     return replace(setting, workload=Workload(setting.workload.tables, seconds))
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.columns.batches import put_together
-from dovetail.core.buffers import OFFSETS, Bytes, buffer_bytes, byte_strings
+from dovetail.core.buffers import OFFSETS, Bytes, byte_strings
 from dovetail.core.rows import Rows
 from dovetail.kernels.taking import is_run, take_bits, take_lengths, take_strings, take_values
 
@@ -166,7 +166,7 @@ class _Validity:
     """Which values of a column are not null, if some are."""
 
     def __init__(self, column: pa.Array) -> None:
-        self._bits = buffer_bytes(column.buffers()[0]) if column.null_count else None
+        self._bits = np.frombuffer(column.buffers()[0], np.uint8) if column.null_count else None
         self._offset = column.offset
 
     def nbytes(self, rows: int) -> int:
@@ -218,7 +218,7 @@ class _FixedWidth:
         self._offset = column.offset
         self._dictionary = column.dictionary if pa.types.is_dictionary(column.type) else None
         self._validity = _Validity(column)
-        values = self._split(buffer_bytes(column.buffers()[1]))
+        values = self._split(np.frombuffer(column.buffers()[1], np.uint8))
         self._values = values if bits == 1 else values[column.offset :]
 
     def nbytes(self, rows: int) -> int:

@@ -89,8 +89,8 @@ class LocalStore(Store):
                     if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                         raise
                     raise StateError(
-                        f"{Path(*parts[: number + 1])} is a link, or no directory: no join has made it. Nothing was "
-                        "done there: look at it, and remove it."
+                        f"{Path(*parts[: number + 1])} is a link or not a directory, so no join made it. Nothing was "
+                        "changed there. Look at it, then remove it."
                     ) from error
                 os.close(handle)
                 handle = inner

@@ -9,6 +9,7 @@ by its own arrival; so a result was found online if and only if all stays of its
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -284,9 +285,9 @@ class MultiwayOperator(JoinOperator):
     def usage(self) -> Usage:
         return self._state.usage
 
+    @abstractmethod
     def _flush(self) -> bool:
         """Evict some rows; False where there are none."""
-        raise NotImplementedError
 
     def _flush_all(self) -> None:
         """Evict all rows."""

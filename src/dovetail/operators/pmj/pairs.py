@@ -27,7 +27,7 @@ Flags = NDArray[np.bool_]
 Check = Callable[[Rows, Rows], tuple[Rows, Rows]]
 """Those of the pairs that count."""
 
-ROOM = 1 << 18  # pairs in one yield
+MOST_PAIRS = 1 << 18  # pairs in one yield
 CHUNK = 512  # rows of each side, of early pairs
 
 
@@ -108,7 +108,7 @@ class JoinTypeEmitter:
             if self.partnered.how is JoinType.LEFT_SEMI:
                 yield Matches.single(Side.LEFT, left, first)
             return
-        for lefts, rights in matcher.pairs(ROOM):
+        for lefts, rights in matcher.pairs(MOST_PAIRS):
             self._counters.pairs_tested += len(lefts)
             if check is not None:
                 lefts, rights = check(lefts, rights)

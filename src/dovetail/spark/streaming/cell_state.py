@@ -44,8 +44,8 @@ class CellState:
         self._layout = layout_digest(layout)
         if self._stored is not None and self._stored.get("layout", self._layout) != self._layout:  # 0.2 has none
             raise StateError(
-                f"the manifest of cell {cell} in the checkpoint was made by another join than the one that {join} is "
-                f"of. Start the query as before, or with a new checkpoint. {RECOVERY}"
+                f"the manifest of cell {cell} in the checkpoint belongs to another join than the state in {join}. "
+                f"Start the query as before, or with a new checkpoint. {RECOVERY}"
             )
         version = 1 + (self._stored["version"] if self._stored is not None else 0)
         self.segments = SegmentStore(join / CELL.format(cell), version, stay_mapped=stay_mapped)
