@@ -2,9 +2,9 @@
 
     python -m benchmarks.balance
 
-Parts are cut as for so many threads and done one after the other, each timed by the processor's clock: pairs found,
+Parts are cut as for this many threads and done one after the other, each timed by the processor's clock: pairs found,
 rows gathered. Then they are given to threads in their order, each to the first that is free, as a join does. `largest`
-is the largest part over the mean; `speed-up` is all in one part over the busiest of so many threads. Preparing both
+is the largest part over the mean; `speed-up` is all in one part over the busiest thread. Preparing both
 sides is not in it: sorts and hash tables of the two sides run side by side, each on one thread.
 """
 
@@ -22,9 +22,9 @@ from rich.table import Table
 
 from benchmarks.datasets import read_columns
 from benchmarks.whole_rows import Sides, intervals, skewed, two_inequalities
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import one_batch
 from dovetail.execution.at_rest import Joining
 from dovetail.execution.output import output_schema
 

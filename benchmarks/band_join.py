@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 def uniform(rows: int, pairs: int) -> Tables:
-    """Uniform doubles in 0..1, and a band that holds about so many pairs."""
+    """Uniform doubles in 0..1, and a band that holds about this many pairs."""
     rng = np.random.default_rng(0)
     left, right = (
         pa.table({"x": rng.random(rows), "v": rng.integers(0, 1000, rows), "row": np.arange(rows, dtype=np.int32)})

@@ -16,7 +16,7 @@ ON = "l.a = r.a OR l.b = r.b"
 
 
 def two_keys(rows: int, matches: int) -> Tables:
-    """Two independent keys, by which every row has about so many partners together."""
+    """Two independent keys, by which every row has about this many partners together."""
     rng = np.random.default_rng(0)
     domain = 2 * rows // matches
     left, right = (

@@ -71,7 +71,7 @@ def zipf(rows: int, skew: float, noise: float) -> Tables:
 
 
 def trips(rows: int) -> Tables:
-    """Taxi trips that were shorter and still dearer than others: two samples of so many trips."""
+    """Taxi trips that were shorter and still dearer than others: two samples of this many trips."""
     columns = read_columns("nyc_green_2020", "trip_distance", "fare_amount")
     distance, fare = (columns.column(name) for name in columns.column_names)
     good = columns.filter(pc.and_(pc.and_(pc.greater(distance, 0), pc.less(distance, 100)), pc.greater(fare, 0)))

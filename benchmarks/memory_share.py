@@ -48,7 +48,7 @@ class Shares(NamedTuple):
 
 
 def table(rows: int, width: int, skew: float, seed: int, text: bool) -> pa.Table:
-    """Rows of so many bytes: a key, and a text or numbers."""
+    """Rows of this many bytes: a key, and a text or numbers."""
     rng = np.random.default_rng(seed)
     keys = pa.array(_keys(rng, rows, skew))
     if not text:

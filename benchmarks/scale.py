@@ -29,9 +29,11 @@ from rich.table import Table
 
 from benchmarks.balance import jobs, trips, zones
 from benchmarks.whole_rows import Sides, skewed
+from dovetail.columns.batches import one_batch
+from dovetail.columns.taking import take_rows
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Side, one_batch, take_rows
+from dovetail.core.rows import Side
 from dovetail.execution.output import output_schema
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.planning.statistics import Sample, read_columns
@@ -68,7 +70,7 @@ WORKLOADS: dict[str, tuple[Callable[[], Sides], str]] = {
 
 
 class Cut(NamedTuple):
-    """A join in so many cells."""
+    """A join in this many cells."""
 
     router: str
     cells: int
@@ -189,7 +191,7 @@ def _stream_join(place: Any) -> Any:
 
 
 class Hour(NamedTuple):
-    """A stream join of so many cells, on half as many cores."""
+    """A stream join of this many cells, on half as many cores."""
 
     seconds: float  # of a micro-batch
     requests: float  # in an hour, with a trigger of ten seconds

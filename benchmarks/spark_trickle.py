@@ -31,7 +31,7 @@ import dovetail
 from dovetail.spark.session.session import local_session
 
 FILES, ROWS, GAP_S = 20, 20_000, 0.7
-PAUSES = {7: 6.0, 14: 6.0}  # after this file, for so many seconds
+PAUSES = {7: 6.0, 14: 6.0}  # after this file, in seconds
 SCHEMA = "id bigint, k bigint, words string, kind string"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 MEMORY = "2MB"  # of each of two cells; the rows of both sides take about 45 MB

@@ -86,7 +86,7 @@ def _keys(table: pa.Table) -> Keys:
 
 
 def _count_before(left: Keys, right: Keys, more_than: int = 0) -> int:
-    """Pairs whose right row has a number smaller than that of the left one, by more than so many.
+    """Pairs whose right row has a number smaller than that of the left one, by more than this.
 
     Rows of both streams arrive in turn, the left one first: `right` is before `left` if its number is smaller.
     By halves: none of the pairs is listed, they may be more than a hundred billion.
@@ -176,7 +176,7 @@ def _read(data: Streams) -> tuple[DataFrame, DataFrame]:
 
 
 def _timed(data: Streams, frame: DataFrame, pairs: int | None = None) -> Timed:
-    """Whether so many pairs were found, if it is a join, and the median time of a micro-batch with a full window."""
+    """Whether this many pairs were found, if it is a join, and the median time of a micro-batch with a full window."""
     checkpoint = tempfile.mkdtemp(dir=data.place)
     query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()

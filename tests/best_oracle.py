@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 import dovetail
+from dovetail.columns.batches import one_batch
+from dovetail.columns.taking import take_rows
 from dovetail.condition import evaluate, matching, parse, passing
 from dovetail.condition.best import Best
-from dovetail.core.rows import Side, one_batch, take_rows
+from dovetail.core.rows import Side
 
 ROW = "row number"
 Keys = dict[tuple[int, int], tuple[Any, ...]]

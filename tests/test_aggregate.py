@@ -111,7 +111,7 @@ def _average(column: pa.ChunkedArray, rows: Sequence[int], step: str) -> Decimal
         return (sum(values) / len(values)).quantize(Decimal(step), ROUND_HALF_UP)
 
 
-# One aggregate over so many pairs that nobody could enumerate them.
+# One aggregate over more pairs than could be enumerated.
 
 ROWS = 200_000
 

@@ -14,8 +14,8 @@ import pytest
 from tests.seed import seeded
 
 import dovetail
+from dovetail.columns.taking import Gatherer
 from dovetail.errors import InputError
-from dovetail.execution.output import Gatherer
 from dovetail.sources.parquet_files import ParquetSource
 
 LEFT = pa.table({"id": [1, 2, 3, 4], "x": [1.0, 2.0, 3.0, None], "p": ["a", "b", "c", "d"], "k": [1, 1, 2, 2]})

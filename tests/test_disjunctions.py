@@ -11,9 +11,9 @@ from tests.disjunctions import CONDITIONS, table
 from tests.seed import seeded
 
 import dovetail
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import one_batch
 from dovetail.execution.at_rest import count_at_rest
 from dovetail.testing.conformance import Result, results_by_definition, results_by_duckdb
 

@@ -256,7 +256,7 @@ def test_a_probe_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def _runs(process: int) -> bool:
-    """It may be a zombie for a while, if nobody waits for it."""
+    """It may be a zombie for a while, if its parent does not wait for it."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

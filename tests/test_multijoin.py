@@ -10,8 +10,8 @@ import pytest
 from tests.seed import generator, seeded
 
 import dovetail
+from dovetail.columns.batches import one_batch
 from dovetail.condition.graph import parse_graph
-from dovetail.core.rows import one_batch
 from dovetail.errors import BudgetError, InputError, PlanError
 from dovetail.execution.multiway import join_all_at_rest, join_order
 from dovetail.testing import definition, random_condition, random_table

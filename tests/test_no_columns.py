@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import dovetail
-from dovetail.core.rows import put_together, table_batches
+from dovetail.columns.batches import put_together, table_batches
 
 ROWS = pa.table({"a": [1, 2, 3]})
 BARE = ROWS.select([])

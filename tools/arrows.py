@@ -1,4 +1,4 @@
-"""Arrows between the rooms of a package, by its imports: how many, which run upwards, which rooms import each other.
+"""Imports between the parts of a package: how many arrows, which run upwards, which parts import each other.
 
     python tools/arrows.py                      dovetail.spark
     python tools/arrows.py dovetail.operators   another package
@@ -24,25 +24,25 @@ Arrow = tuple[str, str]
 
 
 def arrows(package: str) -> dict[Arrow, list[Arrow]]:
-    """From room to room, with the imports behind it."""
+    """From part to part, with the imports behind it."""
     graph = grimp.build_graph(package.partition(".")[0])
     found: dict[Arrow, list[Arrow]] = defaultdict(list)
     for importer in graph.modules:
         for imported in graph.find_modules_directly_imported_by(importer):
-            one, other = room(importer, package), room(imported, package)
+            one, other = part_of(importer, package), part_of(imported, package)
             if one and other and one != other:
                 found[one, other].append((importer, imported))
     return found
 
 
-def room(module: str, package: str) -> str:
+def part_of(module: str, package: str) -> str:
     """The child of the package that a module is in; empty if it is in none."""
     inside = module.removeprefix(f"{package}.")
     return "" if inside == module else inside.partition(".")[0]
 
 
 def declared_layers(package: str) -> dict[str, int]:
-    """The layer of every room, 0 for the top, by the contract of the package."""
+    """The layer of every part, 0 for the top, by the contract of the package."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     for contract in settings["tool"]["importlinter"]["contracts"]:
         if package in contract.get("containers", ()):

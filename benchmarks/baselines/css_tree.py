@@ -62,14 +62,14 @@ class CssTree:
         return self.directory.entries.nbytes + self.rows.nbytes
 
     def width_at(self, depth: int) -> int:
-        """How many children there are so many levels of the directory down."""
+        """How many children there are this many levels of the directory down."""
         if depth == 0:
             return 1
         level = len(self.directory.ends) - depth
         return int(self.directory.ends[level] - self.directory.ends[level - 1])
 
     def descend(self, operator: int, width: float, x: float, least: int, depth: int, counts: Counts) -> int:
-        """The child, so many levels down, in which the first key with a place of at least `least` would be."""
+        """The child, this many levels down, in which the first key with a place of at least `least` would be."""
         return int(_descend(self.directory, self.order, operator, width, x, least, depth, counts))
 
     def find_range(self, operator: int, width: float, x: float, counts: Counts) -> tuple[int, int]:

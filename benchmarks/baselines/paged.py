@@ -1,7 +1,7 @@
 """Joins of relations in pages, with every transfer counted: GRACE hash join, block-wise and index nested loop.
 
 They do the join, on keys, and count what Diag-Join's paper compares: pages read and written, hash operations, key
-comparisons. Memory is so many pages; the key of the first relation is unique.
+comparisons. Memory is a number of pages; the key of the first relation is unique.
 
 GRACE         partition both by hash, so that a partition of the first fits in memory; then build and probe each
 block-wise    as much of the outer as fits in memory at once; the inner is read again for each part

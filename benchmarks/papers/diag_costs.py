@@ -36,7 +36,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class DiagCosts:
-    """Of a join of R1 and RN with a window of so many pages in so many tables; `mishits` is their share of RN."""
+    """The cost of a join of R1 and RN; `mishits` is a share of RN. The window is in pages."""
 
     one: Relation
     many: Relation

@@ -74,7 +74,7 @@ class Run(NamedTuple):
 
 
 def run(scans: Scans, window: float, tables: int = 5) -> Run:
-    """With a window of so many rows."""
+    """A join with a window of this many rows."""
     table_rows = max(1, round(window / tables))
     condition = parse("l.k = r.k", scans[0].schema, scans[1].schema)
     diagonal = Diagonal(Side.LEFT, tables, table_rows, scans[0].rows)

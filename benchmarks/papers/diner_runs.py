@@ -1,6 +1,6 @@
 """DINER's experiments, at their size or at a fraction of it: the same shares of memory, fewer rows.
 
-All operators have the same room for residents. The hash joins divide their values into 20 partitions, by value modulo
+All operators have the same memory for residents. The hash joins divide their values into 20 partitions, by value modulo
 20 as in RPJ's paper: keys are replaced by others in the same order that our hash puts there.
 """
 
@@ -20,10 +20,11 @@ from benchmarks.papers import progressive_workloads as workloads
 from benchmarks.papers.clairvoyant import online_bound
 from benchmarks.papers.scale import Scale
 from benchmarks.papers.verdicts import Shares, Spread
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, Side, one_batch
+from dovetail.core.rows import Arrival, Side
 from dovetail.execution.driver import Driver
 from dovetail.kernels.hashing import hash_codes, partitions_of
 from dovetail.operators.diner.diner import Diner
@@ -271,7 +272,7 @@ def placed(line: Workload) -> Workload:
 
 
 def silenced(line: Workload, silence: float) -> Workload:
-    """Ten fragments of each side, each followed by a silence of so many times its duration."""
+    """Ten fragments of each side, each followed by a silence of this many times its duration."""
     return Workload(line.tables, tuple(arrival_times.with_silences(times, silence=silence) for times in line.seconds))
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.papers.miner_runs import Setting
+from dovetail.columns.batches import one_batch
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, one_batch
+from dovetail.core.rows import Arrival
 from dovetail.execution.driver import Driver
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
@@ -35,7 +36,7 @@ class Waiting:
 
 
 def with_silences(setting: Setting, silence: float) -> Setting:
-    """Ten fragments of each input, each followed by a silence of so many times its duration."""
+    """Ten fragments of each input, each followed by a silence of this many times its duration."""
     seconds = tuple(arrival_times.with_silences(times, silence=silence) for times in setting.workload.seconds)
     return replace(setting, workload=Workload(setting.workload.tables, seconds))
 

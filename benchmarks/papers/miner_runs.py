@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.papers.progressive_workloads import chain
+from dovetail.columns.batches import one_batch
 from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, End, Event, one_batch
+from dovetail.core.rows import Arrival, End, Event
 from dovetail.execution.driver import Driver
 from dovetail.operators.multiway.miner import Miner
 from dovetail.operators.protocol import JoinOperator, Workspace

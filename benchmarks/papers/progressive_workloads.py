@@ -49,7 +49,7 @@ def shifting_means(shift: float, rows: int = ROWS, seed: int = 0) -> Workload:
 
 
 def fragments(silence: float, rows: int = ROWS, seed: int = 0) -> Workload:
-    """DINER Fig. 16: ten fragments, each followed by a silence of so many times its duration."""
+    """DINER Fig. 16: ten fragments, each followed by a silence of this many times its duration."""
     rng = np.random.default_rng(seed)
     times = [arrival_times.with_silences(t, silence=silence) for t in _exponential(rows, rng)]
     return _keyed([values.zipf(rows, rng) for _ in times], times)

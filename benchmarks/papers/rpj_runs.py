@@ -30,7 +30,7 @@ from dovetail.testing.workload import Workload
 PARTITIONS = 20
 HASHED = ("rpj", "hmj", "xjoin")
 VALUES = 50  # of a partition
-MEMORY_SHARE = 20  # residents are one row in so many of the input
+MEMORY_SHARE = 20  # residents are one row in this many of the input
 BATCHES = 25  # that residents consist of
 STALLED_PAGES = 80  # of memory on the unreliable network
 ROW_BYTES = 10  # in print
@@ -89,7 +89,7 @@ OVERFLOW = 1 / MEMORY_SHARE  # where memory is full for the first time
 
 
 def reliable(operator: str, kind: Kind, ratio: float, rows: int, pages: int, points: int, **parameters: Any) -> Course:
-    """With memory of so many pages, smaller than the batches that arrive.
+    """With memory of this many pages, smaller than the batches that arrive.
 
     A flush of RPJ spills a piece of nearly every partition. In print, with 1000 pages, a piece has 2.6 pages where a
     tenth of memory is flushed; with fewer pages it must be more of memory, or most pages are nearly empty.
@@ -226,7 +226,7 @@ class _Watched(Rpj):
 
 
 def watched(line: Workload, residents: int, stall_every: int | None = None, **parameters: Any) -> _Watched:
-    """Let all rows arrive in turn, with a stall after every so many batches; the operator knows what it saw."""
+    """Let all rows arrive in turn, with a stall after each run of batches; the operator knows what it saw."""
     block = max(1, residents // BATCHES)
     counters = Counters()
     left, right = (table.schema for table in line.tables)

@@ -49,7 +49,7 @@ class Element(NamedTuple):
 
 
 def measure_element(data: Workload, batches: int, rows: int, build: Build, probes: int) -> Element:
-    """So many batches of so many rows, probed by the last rows of the data."""
+    """This many batches of this many rows, probed by the last rows of the data."""
     tests, probing = data.query.tests(left_probes=True), data.keys[-probes:]
     built, build_s = [], []
     for number in range(batches):

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from dovetail.aggregates import aggregates_of_left, finish, partial_aggregates
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
 from dovetail.condition.select import (
     GroupColumn,
@@ -20,7 +21,7 @@ from dovetail.condition.select import (
 )
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer
-from dovetail.core.rows import Side, one_batch
+from dovetail.core.rows import Side
 from dovetail.core.threads import allow_threads, read_threads
 from dovetail.diag.join import join_along_diagonal
 from dovetail.errors import InputError, PlanError
@@ -121,7 +122,7 @@ def _collect(request: Request, plan: JoinPlan, scans: tuple[Scan, Scan], columns
 
     if request.to == "reader":
         if progress is True:
-            raise PlanError("progress=True is for to='table'; a reader is as far as it has been read.")
+            raise PlanError("progress=True needs to='table'. A reader shows no progress.")
         return pa.RecordBatchReader.from_batches(
             columns.schema, map(columns.of_batch, batches(progress or None, MOST_BYTES))
         )
@@ -167,7 +168,7 @@ def aggregate(request: Request, aggregates: Mapping[str, str] | None) -> Any:
 
         if JoinType.read(request.how) is not JoinType.INNER:
             raise PlanError(
-                f"how={request.how!r}: aggregates on Spark are over inner joins. Join the rest to the result."
+                f"how={request.how!r}: aggregates on Spark support inner joins only. Join the rest to the result."
             )
         return aggregate_dataframes(request, aggregates)
     request.refuse_outside(Where.TABLES)
@@ -220,7 +221,7 @@ def progressive(request: Request) -> Iterator[Step]:
     if is_shown and recording is None:
         recording = Recording()
     if request.limit is not None and request.aggregate is not None:
-        raise PlanError("limit is for rows; aggregates are over all results.")
+        raise PlanError("limit= cannot be combined with aggregates, which are over all results.")
     run = _progressive_on_spark if request.on_spark else _progressive_in_process
     steps = run(request, recording)
     return show_steps(steps, recording, progress) if is_shown and recording is not None else steps
@@ -251,7 +252,7 @@ def _progressive_in_process(request: Request, recording: Recording | None) -> It
         steps = limit_steps(steps, None, Until.read(request.until))
         return columns.of_steps(record_steps(steps, heading_of(plan, scans), recording))
     if request.aggregate is not None and (JoinType.read(request.how) != "inner" or request.algorithm == "diag"):
-        raise PlanError("aggregate is for inner joins, by another algorithm than diag.")
+        raise PlanError("aggregate= supports inner joins, and not algorithm='diag'.")
     plan, inputs = plan_progressive(request)
     columns = ResultColumns.of(request, *plan.condition.schemas)
     if plan.diagonal is not None and (found := both_scans(inputs)) is not None:

@@ -132,7 +132,7 @@ def plan_progressive(request: Request, *, look: bool = False) -> tuple[JoinPlan,
     inputs = (_source(left), _source(right))
     request.refuse_outside(Where.STEPS if all(isinstance(rows, pa.Table) for rows in inputs) else Where.ARRIVING)
     if workers > 1 and request.algorithm == "diag":
-        raise PlanError("diag has one worker only.")
+        raise PlanError("algorithm='diag' runs in one worker: leave out workers=.")
     if left is right and isinstance(inputs[0], Local):
         raise InputError("both sides are the same reader, which can be read only once: give two readers, or a table.")
     schemas = [joined_schema(rows) for rows in inputs]
@@ -152,7 +152,7 @@ def plan_ordered(request: Request) -> tuple[JoinPlan, tuple[Scan, Scan]]:
     scans = both_scans((_source(left), _source(right)))
     if scans is None:
         raise PlanError(
-            "order_by needs tables or Parquet files: of rows that are still to come, the first may come last. Read "
+            "order_by needs tables or Parquet files: while rows still arrive, the first result may come last. Read "
             "them into tables, or sort the results."
         )
     return plan_join(parse(request.on, scans[0].schema, scans[1].schema, in_process=True), request.how), scans

@@ -85,7 +85,7 @@ class Request:
         if on is None:
             raise InputError("there is no condition: give on='id', on=['id', 'day'] or on='l.id = r.id'.")
         if "suffixes" in given and "suffix" in given:
-            raise InputError("suffix= and suffixes= say the same: give one of them.")
+            raise InputError("suffix= and suffixes= mean the same: give one of them.")
         return cls(call, inputs, on, how, given, parameters)
 
     def __getattr__(self, name: str) -> Any:

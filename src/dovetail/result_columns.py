@@ -18,10 +18,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dovetail.columns.batches import put_together
 from dovetail.condition import shared_columns, types
 from dovetail.core.join_types import JoinType
 from dovetail.core.pandas_frames import joined_notes
-from dovetail.core.rows import Side, put_together
+from dovetail.core.rows import Side
 from dovetail.errors import ConditionError, InputError
 from dovetail.execution.chosen_columns import find_names
 from dovetail.execution.in_process import ProgressiveJoin

@@ -130,7 +130,7 @@ class Window:
         lines = []
         for alias, name, expiry in zip("lr", self.on, self.limits.expiry, strict=True):
             if expiry <= -UNBOUNDED:
-                lines.append(f"rows of {alias} are kept for ever: no watermark of the other input bounds their time")
+                lines.append(f"rows of {alias} are never removed: no watermark of the other input bounds their time")
             else:
                 ahead = "-" if expiry > 0 else "+"
                 until = f"{alias}.{name} {ahead} {timedelta(microseconds=abs(expiry))}" if expiry else f"{alias}.{name}"
@@ -190,7 +190,7 @@ def window(
         <Window of 0:10:00 of l.ts and r.ts>
     """
     if (rows is None) == (time is None):
-        raise InputError("a window is of rows or of time: give one of rows=… and time=….")
+        raise InputError("a window is of rows or of time: give either rows=… or time=….")
     if scope not in ("combined", "per_stream"):
         raise InputError(f"scope is 'combined' or 'per_stream'; got {scope!r}.")
     if time is not None:
@@ -204,11 +204,11 @@ def window(
         columns = (on, on) if isinstance(on, str) else (on[0], on[1])
         return Window(size, hop, columns, delay=wait, delay_given=delay is not None, idle=pause)
     if idle is not None:
-        raise InputError("idle is for windows of time; rows are counted as they arrive.")
+        raise InputError("idle= applies to windows of time only; rows are counted as they arrive.")
     if delay is not None:
-        raise InputError("delay is for windows of time; rows are counted as they arrive.")
+        raise InputError("delay= applies to windows of time only; rows are counted as they arrive.")
     if on is not None:
-        raise InputError("on is for windows of time; rows are counted as they arrive.")
+        raise InputError("on= applies to windows of time only; rows are counted as they arrive.")
     return Window(_whole("rows", rows), _slide(None if slide is None else _whole("slide", slide), rows), None, scope)
 
 

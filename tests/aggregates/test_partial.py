@@ -9,9 +9,9 @@ from tests.seed import generator, seeded
 
 from dovetail.aggregates import finish, partial_aggregates, partial_columns, partial_schema, result_schema
 from dovetail.aggregates.partial import over_partners, rank
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
 from dovetail.condition.select import Aggregate, parse_aggregates, parse_by
-from dovetail.core.rows import one_batch
 from dovetail.matching import build_matcher
 from dovetail.matching import matcher as build
 from dovetail.matching.kernel_pairs import NONE

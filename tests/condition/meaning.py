@@ -107,11 +107,11 @@ def _in_band(band: Band, pairs: Aligned) -> tuple[Mask, bool]:
 
 
 def _between(values: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]) -> Mask:
-    """In the total order with NaN last, with a little room: how a sorted search would look for a band."""
-    room = 1e-9 * (1 + np.abs(np.nan_to_num(values, posinf=0, neginf=0)))
+    """In the total order with NaN last, with a little margin: how a sorted search would look for a band."""
+    margin = 1e-9 * (1 + np.abs(np.nan_to_num(values, posinf=0, neginf=0)))
     with np.errstate(invalid="ignore"):
-        above = np.isnan(values) | (values >= low - room)
-        below = np.isnan(high) | (values <= high + room)
+        above = np.isnan(values) | (values >= low - margin)
+        below = np.isnan(high) | (values <= high + margin)
     return above & below
 
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from tests.seed import seeded
 
+from dovetail.columns.batches import one_batch
 from dovetail.condition import Opaque, parse
 from dovetail.condition.mirror import mirrored
-from dovetail.core.rows import one_batch
 from dovetail.matching import build_matcher
 from dovetail.testing import CONDITIONS, definition, random_table
 

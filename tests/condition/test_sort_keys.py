@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.nested import NAN, SIGNS, holds, random_nested
 from tests.seed import generator, seeded
 
+from dovetail.columns.batches import one_batch
 from dovetail.condition import matching, parse, spark_sql
 from dovetail.condition.sort_keys import BLOCK, sort_keys
-from dovetail.core.rows import one_batch
 from dovetail.core.tables import arrow_table
 from dovetail.errors import ConditionError
 

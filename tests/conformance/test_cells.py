@@ -26,9 +26,10 @@ from tests.fuzz.pairs import check_pairs, check_values, pairs_of
 from tests.seed import SEED, seeded
 
 import dovetail
+from dovetail.columns.batches import one_batch
 from dovetail.condition import Condition, parse
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Side, one_batch
+from dovetail.core.rows import Side
 from dovetail.core.tables import arrow_table
 from dovetail.errors import InputError
 from dovetail.execution import out_of_core

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from tests.seed import seeded
 
+from dovetail.columns.batches import one_batch
 from dovetail.condition.graph import parse_graph
-from dovetail.core.rows import one_batch
 from dovetail.execution.output import multi_schema
 from dovetail.planning.planner import plan_join
 from dovetail.routing.routers import hypercube

@@ -7,9 +7,10 @@ from tests.effort import repeat
 from tests.random_rows import MORE_CONDITIONS, random_rows
 from tests.seed import generator, seeded
 
+from dovetail.columns.batches import one_batch
 from dovetail.condition import Condition, parse, text_of
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Side, one_batch
+from dovetail.core.rows import Side
 from dovetail.planning.statistics import Sample, measure
 from dovetail.routing import Task, choose_router, window_router
 from dovetail.routing.blocks import BlockRouter, HomeRouter

@@ -1,4 +1,4 @@
-"""Operators learn while they run. A snapshot has all of it: whoever restores it evicts what would have been evicted."""
+"""Operators learn while they run. A snapshot has all of it: a restored operator evicts what would have been evicted."""
 
 from __future__ import annotations
 

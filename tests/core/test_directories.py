@@ -1,4 +1,4 @@
-"""Directories that nobody else can write to or replace. What is done with them is attacked where it is done."""
+"""Directories that no other user can write to or replace. What is done with them is attacked where it is done."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "directory", "nothing"])
 def test_a_lock_that_is_none(kind: str, tmp_path: Path) -> None:
-    """It blocks nobody, and what it should protect stays."""
+    """It blocks no other process, and what it should protect stays."""
     path = forgotten(tmp_path, ours())
     lock = path / "lock"
     lock.unlink()

@@ -28,12 +28,12 @@ Z = 1.959964  # of 95 %
 
 
 def is_tight(held: Held, errors: float) -> bool:
-    """Whether half the interval is about as wide as so many standard errors."""
+    """Whether half the interval is about as wide as this many standard errors."""
     return 0.75 < held.width / (errors * held.error) < 1.33
 
 
 def students_errors(blocks: int) -> float:
-    """How wide the median of intervals by so many blocks is."""
+    """How wide the median of intervals by this many blocks is."""
     return student_t(blocks - 1, 0.95) * math.sqrt(chi_squared_quantile(0.5, blocks - 1) / (blocks - 1))
 
 

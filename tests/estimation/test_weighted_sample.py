@@ -24,7 +24,7 @@ def test_the_whole_is_exact_and_little_says_nothing() -> None:
     assert draws.total([5.0, 6.0]) is None
     assert draws.total([5.0, 6.0, 7.0, 8.0]) == (26.0, 26.0, 26.0, 0.95)
     assert draws.count([0.0, 0.0, 0.0, 0.0]) == (0.0, 0.0, 0.0, 0.95)
-    assert draws.count([0.0, 0.0, 0.0]) is None  # nobody can say how rare it is what has not been seen
+    assert draws.count([0.0, 0.0, 0.0]) is None  # how rare the unseen is cannot be known
     assert draws.ratio([2.0] * 4, [1.0] * 4) == (2.0, 2.0, 2.0, 0.95)
 
 

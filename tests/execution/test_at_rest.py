@@ -3,9 +3,9 @@ import pyarrow as pa
 import pytest
 
 import dovetail
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
 from dovetail.core.metrics import Progress
-from dovetail.core.rows import one_batch
 from dovetail.execution import at_rest
 
 LEFT = pa.table({"x": np.arange(2000), "y": np.arange(2000) % 10})

@@ -1,4 +1,4 @@
-"""Joins with a limit: any so many rows of the result, and no work beyond them."""
+"""Joins with a limit: at most this many rows of the result, and no work beyond them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_progressive_ends_with_the_last_row() -> None:
     three = {alias: pa.table({"x": range(50)}) for alias in "abc"}
     steps = list(dovetail.progressive(three, on="a.x = b.x AND b.x = c.x", limit=20))
     assert sum(step.batch.num_rows for step in steps) == 20
-    with pytest.raises(PlanError, match="limit is for rows"):
+    with pytest.raises(PlanError, match="limit= cannot be combined with aggregates"):
         dovetail.progressive(left, right, "l.x = r.x", limit=5, aggregate={"n": "count(*)"})
 
 

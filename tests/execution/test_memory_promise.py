@@ -1,4 +1,4 @@
-"""What `memory=` counts: files in pieces, results under way, and rows that nobody needs any more."""
+"""What `memory=` counts: files in pieces, results under way, and rows that are no longer needed."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_gaps_between_batches_are_accounted_for_and_not_told() -> None:
 
 
 def test_it_is_told_before_it_may_take_long() -> None:
-    """Whoever looks while an event is waited for, or handled, sees what is going on."""
+    """A snapshot taken while an event is waited for, or handled, says what is going on."""
     scene = Scene()
     seen = []
 

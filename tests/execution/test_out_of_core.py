@@ -9,9 +9,10 @@ from tests.full_disk import REASON, full_disk
 from tests.seed import generator, seeded
 
 import dovetail
+from dovetail.columns.batches import one_batch
 from dovetail.condition import Condition, parse
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Side, one_batch
+from dovetail.core.rows import Side
 from dovetail.errors import StateError
 from dovetail.execution.at_rest import Counting, Joining, join_at_rest
 from dovetail.execution.out_of_core import AT_REST, Chunked, join_in_cells, load, route_inputs

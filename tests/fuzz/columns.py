@@ -211,7 +211,7 @@ class Spread(NamedTuple):
     """How the values of a case are drawn."""
 
     many: bool  # mostly values that rarely tie
-    most: tuple[int, ...]  # else, so many different ones of a column
+    most: tuple[int, ...]  # else, at most this many different ones of a column
     nulls: float  # how often
 
 

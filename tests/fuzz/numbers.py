@@ -57,7 +57,7 @@ CHOOSE: tuple[Choose, ...] = (
     lambda _, pool, most: pool[-most:],
     lambda rng, pool, most: rng.sample(pool, most),
 )
-"""So many of the values of a type."""
+"""This number of values of a type."""
 
 Rows = Mapping[str, int]  # alias -> row number
 

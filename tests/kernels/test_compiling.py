@@ -1,4 +1,4 @@
-"""Where kernels are cached: Numba's index files are pickles, so nobody else may be able to put one there.
+"""Where kernels are cached: Numba's index files are pickles, so no other user may be able to put one there.
 
 The attacks are real: pickles that run code when they are loaded, at every name under which a process looks for its
 cache, in directories that another user owns or can write to. The process under attack then calls a kernel.
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-MALLORY = 54321  # a user id that nobody has here
+MALLORY = 54321  # a user id that does not exist here
 pytestmark = pytest.mark.skipif(
     bool({"NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"} & os.environ.keys()),
     reason="the process under attack has neither setting: the tests of compiled kernels cover it",
@@ -269,7 +269,7 @@ def test_cache_that_others_can_write_to(
 def test_named_directory_that_others_can_change(
     which: str, mode: int, call_kernel: CallKernel, plant: Callable[..., Trap], place: Path
 ) -> None:
-    """The directory itself or one above it: whoever can rename in there can put another in its place."""
+    """The directory itself or one above it: a user who can rename in there can put another in its place."""
     trap = plant(place / "named" / "between" / "dovetail")
     (place / which).chmod(mode)
     outcome = call_kernel(NUMBA_CACHE_DIR=place / "named" / "between")

@@ -27,11 +27,11 @@ def test_values(type_: type, row_type: type) -> None:
     values = np.arange(200).astype(type_)
     rows = np.array([5, 5, 199, 0], row_type)
     taken = np.empty(4, type_)
-    take_values(values, rows, taken)
+    take_values([(values, taken)], rows)
     assert taken.tolist() == [5, 5, 199, 0]
     words = np.arange(400, dtype=np.uint64).reshape(200, 2)
     several = np.empty((4, 2), np.uint64)
-    take_values(words, rows, several)
+    take_values([(values, taken), (words, several)], rows)
     assert several.tolist() == words[rows].tolist()
 
 
@@ -40,7 +40,7 @@ def test_values_that_are_fetched_ahead(count: int) -> None:
     values = np.arange(NEAR_BYTES // 8 + 1, dtype=np.uint64)
     rows = np.random.default_rng(0).integers(0, len(values), count)
     taken = np.empty(count, np.uint64)
-    take_values(values, rows, taken)
+    take_values([(values, taken)], rows)
     assert (taken == rows).all()
 
 
@@ -49,7 +49,7 @@ def test_many_values_are_taken_in_threads() -> None:
     rows = np.arange(FEW_ROWS + 7, dtype=np.int64) % 1000
     taken = np.empty(len(rows), np.uint32)
     with allow_threads(3):
-        take_values(values, rows, taken)
+        take_values([(values, taken)], rows)
     assert (taken == values[rows]).all()
 
 

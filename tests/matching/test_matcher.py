@@ -10,8 +10,9 @@ from tests.nans import NANS
 from tests.random_rows import MORE_CONDITIONS, random_rows
 from tests.seed import generator, seeded
 
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
-from dovetail.core.rows import Side, one_batch
+from dovetail.core.rows import Side
 from dovetail.matching import build_matcher
 from dovetail.matching import matcher as build
 from dovetail.testing import CONDITIONS, definition, random_table

@@ -171,8 +171,8 @@ def test_one_line_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     told: list[Progress] = []
-    with watched(None) as nobody, watched(False) as no:  # standard error is no terminal here
-        assert nobody is None
+    with watched(None) as unset, watched(False) as no:  # standard error is no terminal here
+        assert unset is None
         assert no is None
     with watched(told.append) as mine:
         assert mine is not None

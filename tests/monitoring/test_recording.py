@@ -45,7 +45,7 @@ def test_the_last_moment_is_noted(tmp_path: Path) -> None:
     recording.begin(HEADING)
     for second in range(1, 4):
         recording.tell(Moment("arriving", {"arriving": second - 1}))
-        recording.tell(Moment("arriving", {"arriving": second}))  # nobody has looked at the one before
+        recording.tell(Moment("arriving", {"arriving": second}))  # the one before was not read
         clock.now = float(second)
         recording.note()
     recording.finish()

@@ -167,7 +167,7 @@ def test_nothing_is_taken_where_spark_has_an_equality_or_no_join(query: str) -> 
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("SELECT /*+ BROADCAST(b) */ a.id FROM a JOIN b ON a.t < b.lo", "says how Spark is to join"),
+        ("SELECT /*+ BROADCAST(b) */ a.id FROM a JOIN b ON a.t < b.lo", "is a hint to Spark"),
         ("SELECT a.id FROM a JOIN b ON a.t < b.lo AND rand() < 0.5", "not deterministic"),
         ("SELECT a.id FROM a TABLESAMPLE (5 PERCENT) JOIN b ON a.t < b.lo", "not read here"),
         ("SELECT a.id FROM a JOIN b ON a.t < b.lo LATERAL VIEW explode(x) v AS y", "not read here"),

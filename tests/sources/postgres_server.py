@@ -54,10 +54,10 @@ class PostgresServer:
         self._as_user: list[str] = []
         self._programs = _programs(prefer_installed=self._tls is not None)  # the package's know no TLS
         if os.getuid() == 0:  # PostgreSQL refuses to run as root
-            nobody = pwd.getpwnam("nobody")
-            self._as_user = [sys.executable, "-ISc", AS_USER, str(nobody.pw_uid), str(nobody.pw_gid)]
+            account = pwd.getpwnam("nobody")
+            self._as_user = [sys.executable, "-ISc", AS_USER, str(account.pw_uid), str(account.pw_gid)]
             self._home.chmod(0o755)
-            os.chown(self._home, nobody.pw_uid, nobody.pw_gid)
+            os.chown(self._home, account.pw_uid, account.pw_gid)
             if self._run("initdb", "--version").wait():  # the virtual environment is in root's own directory
                 self._programs = _copied(self._programs, self._home / "programs")
         with socket.create_server(("127.0.0.1", 0)) as free:

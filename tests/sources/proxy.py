@@ -26,11 +26,11 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def stall_after(self, nbytes: int) -> None:
-        """Let so many bytes more through, then nothing until `go_on`."""
+        """Let this many bytes more through, then nothing until `go_on`."""
         self._ration(nbytes, "stall")
 
     def cut_after(self, nbytes: int) -> None:
-        """Let so many bytes more through, then break all connections, once."""
+        """Let this many bytes more through, then break all connections, once."""
         self._ration(nbytes, "cut")
 
     def slow_down(self, pause_s: float) -> None:
@@ -70,7 +70,7 @@ class Proxy:
             try:
                 server = socket.create_connection(("127.0.0.1", self.target))
             except OSError:
-                client.close()  # as if nobody listened
+                client.close()  # as if no server listened
                 continue
             self.connections += 1
             with self._changed:

@@ -189,7 +189,7 @@ def test_a_server_that_stays_away_is_given_up(line: Proxy) -> None:
     source = orders(line)
     line.cut_after(1_000_000)
     steps = dovetail.progressive(source, CUSTOMERS, ON, retry=Retry(tries=3, first_pause_ms=1))
-    line.target = 1  # nobody listens there
+    line.target = 1  # where no server listens
 
     with pytest.raises(SourceError, match=r"left source .* failed after 0 rows: .*no batch after 3 tries"):
         list(steps)

@@ -294,7 +294,7 @@ def test_rows_that_get_lost_on_the_way_are_noticed(server: PostgresServer) -> No
         if options:
             check(ids(dovetail.progressive(source, CUSTOMERS, ON, retry=SOON)))
         else:
-            with pytest.raises(SourceError, match=r"63 rows have come of 64 that were sent.*It cannot be resumed"):
+            with pytest.raises(SourceError, match=r"63 of 64 rows arrived.*It cannot be resumed"):
                 list(dovetail.progressive(source, CUSTOMERS, ON, retry=SOON))
         assert not line.lose
     line.close()

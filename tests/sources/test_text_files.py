@@ -294,8 +294,14 @@ def iterator(items: list[Any]) -> Any:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (lambda: Own([BATCH]), "must give an iterator of dovetail.sources.Piece, and gave a list: write it with yield"),
-        (lambda: Own(iter([BATCH])), r"must give dovetail.sources.Piece\(batch, position\), and gave a RecordBatch"),
+        (
+            lambda: Own([BATCH]),
+            "must return an iterator of dovetail.sources.Piece, and returned a list: write it with yield",
+        ),
+        (
+            lambda: Own(iter([BATCH])),
+            r"must yield dovetail.sources.Piece\(batch, position\), and yielded a RecordBatch",
+        ),
         (lambda: Own(iter([{"id": 1}])), "and gave a dict: write yield Piece"),
         (
             lambda: Own(iter([Piece(pa.table({"id": [1]}), 1)])),

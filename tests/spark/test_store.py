@@ -153,7 +153,7 @@ def test_waves_are_stopped_and_go_on(spark: SparkSession, server: S3Server, plac
     for step in [*first, *rest]:
         found.update(zip(step.batch["id"].to_pylist(), step.batch["id_right"].to_pylist(), strict=True))
     assert found == truth
-    with pytest.raises(StateError, match="holds another progressive join") as failure:
+    with pytest.raises(StateError, match="belongs to another progressive join") as failure:
         list(dovetail.progressive(left, right, "l.k < r.k", cells=8, work_dir=server.uri("waves")))
     assert SECRET_KEY not in str(failure.value)
 

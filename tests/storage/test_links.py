@@ -89,7 +89,7 @@ def test_a_link_in_the_place_of_a_directory(which: str, tmp_path: Path, precious
         lambda: store.delete([SEGMENT]),
         lambda: list(store.entries()),
     ):
-        with pytest.raises(StateError, match=f"{which} is a link, or no directory"):
+        with pytest.raises(StateError, match=f"{which} is a link or not a directory"):
             action()
     with suppress(StateError):
         store.delete_all()

@@ -55,7 +55,13 @@ def another_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_bytes:
     """From now on, this process knows nothing."""
     cache = LocalCache(tmp_path / f"cache-{random.random()}", limit_bytes)
     monkeypatch.setattr(object_store, "worker_cache", lambda: cache)
-    for known in (segments._mapped, segments._verified, state_dir._known_layouts, reports._last_listing):
+    for known in (
+        segments._mapped,
+        segments._made,
+        segments._verified,
+        state_dir._known_layouts,
+        reports._last_listing,
+    ):
         known.clear()
     return cache
 

@@ -113,7 +113,7 @@ def test_a_full_disk_below_the_cache_is_named(server: S3Server, kept: LocalCache
 
 
 def test_names_that_say_everything_are_alone(tmp_path: Path) -> None:
-    """Whoever lists them meanwhile finds them or not, and nothing unfinished."""
+    """A listing made meanwhile has them or not, and nothing unfinished."""
     store, stop, strange = open_store(tmp_path), threading.Event(), set()
 
     def look() -> None:
@@ -316,7 +316,7 @@ def test_stores_do_not_show_secrets(server: S3Server) -> None:
     for shown in (str(store), repr(store), str(store / "b"), f"{store.parent}"):
         assert SECRET_KEY not in shown
         assert ACCESS_KEY not in shown
-    with pytest.raises(InputError, match=r"^gopher://…@host/x: no file system is known for gopher"):
+    with pytest.raises(InputError, match=r"^gopher://…@host/x: gopher is not a known file system"):
         open_store("gopher://user@host/x")
     with pytest.raises(InputError, match="cannot be read") as failure:
         open_store(f"gs://user:{ACCESS_KEY}@bu cket/%?x={ACCESS_KEY}")

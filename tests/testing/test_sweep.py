@@ -55,7 +55,7 @@ def test_what_breaks_a_sweep_is_named(leaves: Any, condition: str) -> None:
 
 
 def test_codes_of_points_are_no_sweep_order() -> None:
-    """Near points may have codes without a common prefix: nobody must leave by the code of the point itself."""
+    """Near points may have codes without a common prefix: no row may leave by the code of the point itself."""
 
     def code(point: tuple[int, int]) -> str:
         bits = [f"{x:03b}" for x in point]

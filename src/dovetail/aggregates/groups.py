@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.condition.sort_keys import sort_keys
-from dovetail.core.codes import decimal_words, is_fixed, order_codes
+from dovetail.core.buffers import decimal_words
+from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.rows import Rows
 from dovetail.kernels import windows
 from dovetail.kernels.sorting import row_type, sort_codes

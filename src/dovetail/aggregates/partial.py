@@ -23,11 +23,12 @@ import pyarrow.compute as pc
 
 from dovetail.aggregates.columns import PartialColumn, partial_columns, partial_schema
 from dovetail.aggregates.groups import Groups, decimals_of, each_row, group, one_group, split_into_limbs
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition, Expression, columns_of, evaluate, passing, sides_of
 from dovetail.condition.mirror import mirrored, mirrored_expression
 from dovetail.condition.select import Aggregate, GroupColumn
 from dovetail.core.codes import is_fixed, order_codes
-from dovetail.core.rows import Rows, Side, take_rows
+from dovetail.core.rows import Rows, Side
 from dovetail.errors import ConditionError
 from dovetail.kernels.coverage import add_lengths
 from dovetail.kernels.sorting import invert, sort_codes

@@ -39,7 +39,7 @@ class Asked(NamedTuple):
             if "condition" in free:
                 meant = " ".join(words[len(free) - 1 :])
                 raise InputError(f'the condition is one argument, in quotes: "{meant}".')
-            raise InputError(f"there is nothing that {extra!r} could be: both inputs and the condition are given.")
+            raise InputError(f"unexpected argument {extra!r}: both inputs and the condition are already given.")
         given |= dict(zip(free, words, strict=False))
         missing = [name for name, value in given.items() if value is None]
         if missing:

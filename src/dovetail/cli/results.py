@@ -90,11 +90,11 @@ class Target(NamedTuple):
         here = self.path.resolve()
         for place in (Path(name).resolve() for name in inputs):
             if place == here or here in place.parents or (place.is_dir() and place in here.parents):
-                raise InputError(f"{self.path} has an input of the join: give another place for the results.")
+                raise InputError(f"{self.path} contains an input of the join. Give another place for the results.")
         if not self.is_file:
             return
         if self.path.exists() and not overwrite:
-            raise InputError(f"{self.path} is there already. Give another file, or --overwrite.")
+            raise InputError(f"{self.path} already exists. Give another file, or --overwrite.")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=self.path.parent).close()

@@ -79,7 +79,7 @@ class NamedColumns:
         if isinstance(column, exp.Star):
             return list(enumerate(self._result))
         if not isinstance(column, exp.Column):
-            raise InputError(f"{HOW}; {item.sql(DIALECT)!r} is none.")
+            raise InputError(f"{HOW}; {item.sql(DIALECT)!r} is not one.")
         known = self._named(column.table)
         if isinstance(column.this, exp.Star):
             return [(position, self._result[position]) for position in known.values()]

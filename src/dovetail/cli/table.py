@@ -81,9 +81,9 @@ def _fit(columns: Sequence[_Shown], width: int, order: Sequence[int]) -> tuple[l
         if sum(widths) + GAP * len(widths) <= width:
             return list(range(len(columns))), widest
     most_gaps = 3  # between the inputs, within one, at the end
-    room, found = width - most_gaps * (len(LEFT_OUT) + GAP), list(order[:1])
+    free, found = width - most_gaps * (len(LEFT_OUT) + GAP), list(order[:1])
     for place in order[1:]:
-        if sum(widths[each] + GAP for each in (*found, place)) <= room:
+        if sum(widths[each] + GAP for each in (*found, place)) <= free:
             found.append(place)
     return sorted(found), WIDEST[-1]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dovetail.columns.batches import empty_batch
 from dovetail.condition.bands import closed_bounds
 from dovetail.condition.bind import Binder, bind
 from dovetail.condition.evaluate import evaluate, keyed_rows, matching, passing
@@ -53,7 +54,7 @@ from dovetail.condition.predicates import (
 )
 from dovetail.condition.render import condition_text, describe, spark_sql, text_of
 from dovetail.condition.sql import read_predicate, read_sql, too_deep
-from dovetail.core.rows import Side, empty_batch
+from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
 from dovetail.request import PolarsCondition
 

@@ -19,6 +19,7 @@ from typing import Literal as OneOf
 
 import pyarrow as pa
 
+from dovetail.columns.batches import empty_batch
 from dovetail.condition.bind import Binder
 from dovetail.condition.evaluate import evaluate
 from dovetail.condition.expression import Expression, is_opaque, sides_of, type_of
@@ -28,7 +29,7 @@ from dovetail.condition.select import DIRECTION, OrderBy
 from dovetail.condition.sql import parse_text
 from dovetail.condition.translate import Translator
 from dovetail.condition.unify import sort_key
-from dovetail.core.rows import Side, empty_batch
+from dovetail.core.rows import Side
 from dovetail.errors import ConditionError, InputError
 
 Ties = OneOf["any", "all"]

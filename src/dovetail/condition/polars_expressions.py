@@ -110,7 +110,7 @@ class _Reader:
             return resolve(Side.RIGHT, bare, self._schemas)
         raise ConditionError(
             f"pl.col({name!r}): no such column. The left input has: {list_names(left.names)}. The right input has: "
-            f"{list_names(right.names)}; a right column that a left one is called, too, ends with "
+            f"{list_names(right.names)}; a right column with the name of a left one ends with "
             f"{self._condition.suffix!r}."
         )
 

@@ -18,6 +18,7 @@ from typing import Literal as OneOf
 import pyarrow as pa
 from sqlglot import exp
 
+from dovetail.columns.batches import empty_batch
 from dovetail.condition import names, types
 from dovetail.condition.bind import Binder
 from dovetail.condition.evaluate import evaluate
@@ -29,7 +30,7 @@ from dovetail.condition.translate import Translator
 from dovetail.condition.unify import sort_key, unify
 from dovetail.core.codes import is_fixed
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Side, empty_batch
+from dovetail.core.rows import Side
 from dovetail.errors import ConditionError, InputError
 
 t = pa.types

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from dovetail.condition import types
 from dovetail.condition.casts import decode, elements, validity
-from dovetail.core.codes import decimal_words, is_fixed, order_codes
+from dovetail.core.buffers import byte_strings, decimal_words
+from dovetail.core.codes import is_fixed, order_codes
 from dovetail.errors import ConditionError
 
 t = pa.types
@@ -109,9 +110,8 @@ def _escape(array: pa.Array) -> Strings:
 
 
 def _content(array: pa.Array) -> Strings:
-    _, offsets, data = array.buffers()
-    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    return Strings(bounds - bounds[0], np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]])
+    bounds, data = byte_strings(array)
+    return Strings(bounds - bounds[0], data[bounds[0] : bounds[-1]])
 
 
 def _constant(byte: int, rows: int) -> Bytes:

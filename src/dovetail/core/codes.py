@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dovetail.core.buffers import byte_strings, decimal_words
+
 SMALL_DECIMAL = 18  # digits that always fit in 64 bits
 SIGN = np.int64(-(2**63))
 ALL_BUT_SIGN = np.int64(2**63 - 1)
@@ -106,14 +108,6 @@ def _decimal_codes(array: pa.Array) -> NDArray[np.int64]:
     return decimal_words(array)[::words].copy()
 
 
-def decimal_words(array: pa.Array) -> NDArray[np.int64]:
-    """The 64-bit words of decimals, the lowest of each first. An empty column has a buffer of any size, or none."""
-    if not len(array):
-        return np.empty(0, np.int64)
-    words = array.type.bit_width // 64
-    return np.frombuffer(array.buffers()[1], np.int64, words * len(array), array.offset * array.type.bit_width // 8)
-
-
 def short_decimals(array: pa.Array) -> NDArray[np.int64] | None:
     """Unscaled values of a column without nulls, if all of them happen to fit in 64 bits; None for other types."""
     if not (pa.types.is_decimal128(array.type) or pa.types.is_decimal256(array.type)):
@@ -159,10 +153,7 @@ def numbers(array: pa.Array) -> Floats:
 
 def _prefixes(array: pa.Array) -> Words:
     """The first bytes of strings, as they are compared: byte by byte, the shorter one first."""
-    wide = pc.cast(array, pa.large_binary())
-    offsets = np.frombuffer(wide.buffers()[1], np.int64)[wide.offset : wide.offset + len(wide) + 1]
-    buffer = wide.buffers()[2]
-    data = np.frombuffer(buffer if buffer is not None else b"", np.uint8)
+    offsets, data = byte_strings(pc.cast(array, pa.large_binary()))
     places = offsets[:-1, None] + np.arange(PREFIX)
     inside = places < offsets[1:, None]
     letters = np.zeros(places.shape, np.uint8)

@@ -5,7 +5,7 @@ An input is its position, counted from 0; `Side.LEFT` and `Side.RIGHT` name the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import cached_property
@@ -17,16 +17,6 @@ from numpy.typing import NDArray
 
 Rows = NDArray[Any]
 """Row positions inside a record batch: int32 where all of them fit, else int64."""
-
-
-INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
-PLAIN = frozenset(type_.id for type_ in (*INTEGERS, pa.float32(), pa.float64()))
-"""Types whose Arrow buffers are NumPy arrays, by number: types that are defined in Python have no hash."""
-OFFSETS = {
-    **dict.fromkeys((pa.string().id, pa.binary().id), np.int32),
-    **dict.fromkeys((pa.large_string().id, pa.large_binary().id), np.int64),
-}
-"""How strings of a type, by number, are told where they begin."""
 
 
 class Side(IntEnum):
@@ -94,12 +84,6 @@ class Matches(NamedTuple):
         if side is Side.LEFT:
             return cls((batch, None), (rows, None))
         return cls((None, batch), (None, rows))
-
-    @classmethod
-    def none(cls, schemas: Sequence[pa.Schema]) -> Matches:
-        """No results: yielded by a unit of work without matches."""
-        batches = tuple(empty_batch(schema) for schema in schemas)
-        return cls(batches, tuple(np.empty(0, np.int64) for _ in schemas))
 
     def only(self, chosen: NDArray[np.bool_]) -> Matches:
         """Some of the results."""
@@ -169,67 +153,6 @@ class End:
 
 
 Event = Arrival | Stall | Watermark | End
-
-
-def take_rows(batch: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
-    """The rows at these positions."""
-    return put_together(take_columns(batch, rows), batch.schema, len(rows))
-
-
-def put_together(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """The columns as a batch. Without columns it still has a number of rows, which Arrow takes from the columns."""
-    if columns:
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-    return pa.record_batch([pa.nulls(rows)], [""]).select([]).replace_schema_metadata(schema.metadata)
-
-
-def take_columns(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
-    """The columns of the rows at these positions.
-
-    Plain numbers go through NumPy, which costs less per call than Arrow's kernels.
-    """
-    positions = None
-    columns = []
-    for column in batch.columns:
-        if column.null_count == 0 and column.type.id in PLAIN:
-            taken = np.asarray(column).take(rows)  # indexing would make wide copies of narrow rows
-            columns.append(pa.Array.from_buffers(column.type, len(rows), [None, pa.py_buffer(taken)]))
-        else:
-            if positions is None:
-                positions = pa.array(rows)
-            columns.append(column.take(positions))
-    return columns
-
-
-def slices(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
-    """The batch in pieces of at most `most_rows` rows, without copying."""
-    for start in range(0, batch.num_rows, most_rows):
-        yield batch.slice(start, most_rows)
-
-
-def table_batches(
-    table: pa.Table, start: int = 0, size: int | None = None, most_rows: int | None = None
-) -> list[pa.RecordBatch]:
-    """The rows of a table from one on, without copying. Arrow's slice of a table without columns has all its rows."""
-    if table.num_columns:
-        return list(table.slice(start, size).to_batches(max_chunksize=most_rows))
-    rows = min(table.num_rows - start, table.num_rows if size is None else size)
-    return list(slices(put_together([], table.schema, rows), most_rows or max(1, rows)))
-
-
-def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """No rows. Unlike `pa.array`, `pa.nulls` knows every type: unions, encodings, dictionaries of anything."""
-    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-
-
-def one_batch(table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """All rows as a single record batch."""
-    batches = table.to_batches() if isinstance(table, pa.Table) else list(table)
-    if len(batches) == 1:
-        return batches[0]
-    if not batches:
-        return empty_batch(schema)
-    return pa.concat_batches(batches)
 
 
 FINER = 8  # parts for each thread, so that all end at about the same time

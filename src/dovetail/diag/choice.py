@@ -13,8 +13,8 @@ from dovetail.core.rows import Side
 from dovetail.diag.clusteredness import Clusteredness, measure
 from dovetail.diag.ring import ROW_BYTES, Repeats
 from dovetail.errors import BudgetError, InputError, PlanError
+from dovetail.planning.kernel_plans import checked_beside
 from dovetail.planning.plan import Choice, Diagonal, JoinPlan
-from dovetail.planning.planner import checked_beside
 from dovetail.sources.parquet_files import ParquetSource
 from dovetail.sources.protocol import Scan
 

@@ -30,10 +30,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import one_batch
+from dovetail.columns.taking import take_rows
 from dovetail.condition import matching
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters, Observer, Progress
-from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, take_rows
+from dovetail.core.rows import Matches, Phase, Rows, Side
 from dovetail.core.threads import in_order
 from dovetail.diag.choice import DiagMemory
 from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dovetail.core.rows import take_rows
+from dovetail.columns.batches import concatenate
+from dovetail.columns.taking import take_rows
 from dovetail.diag.ring import Positions
 from dovetail.kernels.hashing import partitions_of
 from dovetail.storage.blocks import Block, BlockStore, PagedBlock
@@ -113,7 +114,7 @@ class Partitions:
     def _flush(self) -> None:
         if not self._buffer:
             return
-        batch = pa.concat_batches(self._buffer)
+        batch = concatenate(self._buffer)
         self._buffer, self._buffered, self.buffered_rows = [], 0, 0
         partitions = partitions_of(np.asarray(batch.column(HASH)), self.count)
         batch = take_rows(batch, np.argsort(partitions, kind="stable"))

@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, one_batch
+from dovetail.columns.batches import one_batch
+from dovetail.core.rows import Rows
 from dovetail.kernels.compact_table import mark_seen
 from dovetail.storage.hash_table import Hashes, HashTable
 

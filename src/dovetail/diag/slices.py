@@ -22,8 +22,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import one_batch
+from dovetail.columns.taking import take_columns, take_rows
 from dovetail.condition import matching
-from dovetail.core.rows import Matches, Rows, Side, one_batch, take_columns, take_rows
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.diag.ring import KeyedRows
 from dovetail.execution.at_rest import Joining
 from dovetail.execution.output import MOST_ROWS

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from dovetail.columns.batches import one_batch
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer
-from dovetail.core.rows import Matches, one_batch
+from dovetail.core.rows import Matches
 from dovetail.core.threads import allow_threads
 from dovetail.errors import BudgetError
 from dovetail.execution.at_rest import Watch

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from dovetail.core.rows import Arrival, Event, Matches, Side, one_batch
+from dovetail.columns.batches import one_batch, row_bytes
+from dovetail.core.rows import Arrival, Event, Matches, Side
 from dovetail.estimation.drawn_sample import DrawnSample
 from dovetail.estimation.estimate import Words
 from dovetail.estimation.measures import Measures
@@ -77,7 +78,7 @@ class Drawing:
             _, few = self._take(FEW_ROWS)
             self._most = min(MOST_ROWS, fitting_rows(self._condition, *few, MOST_MATCHES))
             if (limit := self._budget.limit) is not None and self._budget.unit == "bytes":
-                width = max(1, *(batch.nbytes // batch.num_rows for batch in few))
+                width = max(map(row_bytes, few))
                 self._most = min(self._most, max(FEWEST_ROWS, limit // BUDGET_SHARE // width))
         self._drawn = min(wanted, self._most)
         places, batches = self._take(self._drawn)

@@ -17,7 +17,8 @@ from typing import NamedTuple, cast
 
 import pyarrow as pa
 
-from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, Stall, Watermark, slices
+from dovetail.columns.batches import row_bytes, slices
+from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, Stall, Watermark
 from dovetail.errors import BudgetError, InputError
 from dovetail.operators.protocol import JoinOperator, WindowedOperator, Workspace
 from dovetail.planning.operator_choice import Arrivals, choose_operator
@@ -135,5 +136,4 @@ def rows_per_piece(batch: pa.RecordBatch, budget: Budget, block_rows: int) -> in
     """How many rows of the batch may arrive at once, so that the input buffer keeps to its share of the budget."""
     if budget.limit is None or budget.unit == "rows":
         return block_rows
-    bytes_per_row: int = max(1, batch.nbytes // max(1, batch.num_rows))
-    return max(1, min(block_rows, budget.limit // 32 // bytes_per_row))
+    return max(1, min(block_rows, budget.limit // 32 // row_bytes(batch)))

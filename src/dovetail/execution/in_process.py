@@ -10,8 +10,9 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from dovetail.columns.batches import one_batch, row_bytes, table_batches
 from dovetail.core.metrics import Counters, Observer, Progress
-from dovetail.core.rows import Arrival, End, Event, Phase, Side, one_batch, table_batches
+from dovetail.core.rows import Arrival, End, Event, Phase, Side
 from dovetail.errors import PlanError
 from dovetail.estimation.measures import Measures
 from dovetail.execution.at_rest import Joining, Watch, join_at_rest, limit_work
@@ -169,7 +170,7 @@ def _largest_arrival(plan: JoinPlan, tables: Sequence[pa.Table]) -> int:
         return STREAM_ROWS
     if plan.memory_bytes is None or not plan.spec.spills:
         return LARGEST_STREAM_ROWS
-    width = max(1, *(int(table.nbytes) // max(1, int(table.num_rows)) for table in tables))
+    width = max(map(row_bytes, tables))
     return min(LARGEST_STREAM_ROWS, max(STREAM_ROWS, plan.memory_bytes // ARRIVAL_SHARE // width))
 
 

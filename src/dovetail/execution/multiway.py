@@ -10,6 +10,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.batches import one_batch
+from dovetail.columns.taking import Gatherer, gather, take_rows
 from dovetail.condition import columns_of, matching
 from dovetail.condition.expression import type_of
 from dovetail.condition.graph import Edge, Graph
@@ -17,19 +19,12 @@ from dovetail.condition.mirror import mirrored
 from dovetail.condition.predicates import Condition
 from dovetail.core.codes import is_fixed
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import (
-    Matches,
-    Rows,
-    Side,
-    chunk_ranges,
-    one_batch,
-    take_rows,
-)
+from dovetail.core.rows import Matches, Rows, Side, chunk_ranges
 from dovetail.core.threads import allow_threads, in_order
 from dovetail.execution.driver import Driver
 from dovetail.execution.in_process import ARRIVAL_SHARE, BATCH_ROWS, LINE_BYTES, by_turns, one_after_the_other
 from dovetail.execution.out_of_core import InputAtRest
-from dovetail.execution.output import MOST_BYTES, Gatherer, gather, result_batches, results_share
+from dovetail.execution.output import MOST_BYTES, result_batches, results_share
 from dovetail.kernels import equality
 from dovetail.kernels.equality import Equality
 from dovetail.kernels.sorting import expand, row_type

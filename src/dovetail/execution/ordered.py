@@ -21,11 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import one_batch, put_together
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition, evaluate
 from dovetail.condition.select import OrderKey
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, put_together, take_rows
+from dovetail.core.rows import Matches, Phase, Rows, Side
 from dovetail.errors import InputError
 from dovetail.execution.at_rest import FEWEST_PAIRS, FIRST_BLOCK, GROWTH
 from dovetail.execution.output import MOST_ROWS, fitting_rows, output_schema, result_batches, row_batches

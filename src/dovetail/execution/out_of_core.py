@@ -30,7 +30,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from dovetail.core.rows import Side, one_batch
+from dovetail.columns.batches import one_batch
+from dovetail.core.rows import Side
 from dovetail.core.threads import allow_threads, in_threads
 from dovetail.execution.at_rest import Batches, Flags, Joining, Meeting
 from dovetail.execution.output import SMALLEST_BATCH

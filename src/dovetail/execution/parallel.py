@@ -23,9 +23,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.batches import empty_batch
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch, take_rows
+from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side
 from dovetail.core.threads import BoundedQueue, QueueClosedError
 from dovetail.errors import PlanError
 from dovetail.estimation.measures import Measures

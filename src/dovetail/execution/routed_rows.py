@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, Side, put_together
+from dovetail.columns.batches import put_together
+from dovetail.columns.taking import Gatherer, gather
+from dovetail.core.rows import Rows, Side
 from dovetail.core.threads import allow_threads, in_threads
-from dovetail.execution.output import Gatherer, gather
 from dovetail.routing.routers import Router
 from dovetail.sources.protocol import Place
 from dovetail.storage.blocks import BlockStore

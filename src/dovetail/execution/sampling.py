@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.batches import concatenate, row_bytes
 from dovetail.condition import Condition, columns_of, types
 from dovetail.condition.casts import decode
 from dovetail.condition.sort_keys import sort_keys
@@ -104,7 +105,7 @@ class Sampling:
         mine.append(batch.slice(0, max(0, most - _size(mine))))  # what is beyond is left out
         sizes = [_size(waiting) for waiting in self._waiting]
         if min(sizes) and max(sizes) >= min(self._rows, most):
-            sides = [pa.concat_batches(waiting) for waiting in self._waiting]
+            sides = [concatenate(waiting) for waiting in self._waiting]
             count = max(1, max(sizes) // self._rows)
             for part in range(count):
                 left, right = (_part(rows, part, count) for rows in sides)
@@ -118,8 +119,7 @@ class Sampling:
     def _fitting(self, batch: pa.RecordBatch) -> int:
         """How many rows of a side can wait."""
         assert self._bytes is not None
-        width = max(1, int(batch.nbytes) // max(1, int(batch.num_rows)))
-        return max(1, min(BLOCK_ROWS, self._bytes // 2 // width))
+        return max(1, min(BLOCK_ROWS, self._bytes // 2 // row_bytes(batch)))
 
     def _meet(self, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
         """All rows of both sides make a block."""

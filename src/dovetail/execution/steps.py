@@ -15,11 +15,12 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from dovetail.columns.batches import empty_batch, put_together
 from dovetail.condition import Condition
 from dovetail.condition.graph import Graph
 from dovetail.core.markup import table_of, tag, together
 from dovetail.core.metrics import Estimate
-from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch, put_together
+from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.estimation.measures import Measures
 from dovetail.execution.output import MOST_BYTES, fixed_rows, result_batches

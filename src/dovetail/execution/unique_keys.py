@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dovetail.columns.batches import empty_batch, one_batch
 from dovetail.condition import Condition, Equal, Expression, columns_of, evaluate, passing, text_of
-from dovetail.core.rows import Side, empty_batch, one_batch
+from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
 from dovetail.sources.protocol import Scan
 

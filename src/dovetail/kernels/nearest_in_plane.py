@@ -4,7 +4,7 @@
     --+---+--      looks at the square of cells around a point, and at a larger one as long as its border is nearer
     . |.o |.       than the last of the list.
     --+---+--
-      | . |        What a few squares do not settle, because cells are empty or crowded there, is left to the tree
+      | . |        What a few squares do not decide, because cells are empty or crowded there, is left to the tree
                    (`nearest_points.py`), which does not mind how points lie.
 
 Positions in the grid are rounded, and distances are not: borders are taken a little nearer than they are.
@@ -103,7 +103,7 @@ def _cells(points: Floats, grid: Grid) -> Cells:
 
 @kernel
 def _search(grid: Grid, left: Floats, order: Words, k: int, most: float, rows: Words, sizes: Words) -> None:
-    """Rows and sizes of left points that are settled; the others keep a size below zero."""
+    """Rows and sizes of left points that are done; the others keep a size below zero."""
     best = np.empty(k)
     found = np.empty(k, np.int64)
     for place in range(len(order)):

@@ -5,6 +5,7 @@ Row numbers are unsigned here: Numba would look for negative ones, which count f
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -30,15 +31,22 @@ NEAR_BYTES = 1 << 20  # of values that a core's own cache holds: nothing has to 
 ONE, THREE, SEVEN, EIGHT = (np.uint64(number) for number in (1, 3, 7, 8))
 
 
-def take_values(values: Values, rows: Rows, taken: Values) -> None:
-    """taken[i] = values[rows[i]]; values of several words are rows of a matrix."""
-    take = _take_words if values.ndim > 1 else _take if values.nbytes <= NEAR_BYTES else _take_far
+def take_values(columns: Sequence[tuple[Values, Values]], rows: Rows) -> None:
+    """taken[i] = values[rows[i]] for each (values, taken); values of several words are rows of a matrix."""
     rows = _unsigned(rows)
     if len(rows) < FEW_ROWS:
-        take(values, rows, taken)
-        return
-    cuts = np.linspace(0, len(rows), allowed_threads() + 1).astype(np.int64).tolist()
-    in_threads([partial(take, values, rows[a:b], taken[a:b]) for a, b in pairwise(cuts)])
+        for values, taken in columns:
+            _kernel(values)(values, rows, taken)
+    elif columns:
+        cuts = np.linspace(0, len(rows), allowed_threads() + 1).astype(np.int64).tolist()
+        parts = [slice(*ends) for ends in pairwise(cuts)]
+        in_threads([partial(_kernel(values), values, rows[p], taken[p]) for values, taken in columns for p in parts])
+
+
+def _kernel(values: Values) -> Callable[[Values, Rows, Values], None]:
+    if values.ndim > 1:
+        return _take_words
+    return _take if values.nbytes <= NEAR_BYTES else _take_far
 
 
 def take_numbers(numbers: Rows, rows: Rows) -> Rows:

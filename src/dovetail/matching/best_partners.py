@@ -20,11 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition, evaluate
 from dovetail.condition.best import Best, BestKey
 from dovetail.condition.expression import columns_of, sides_of
 from dovetail.core.codes import LEAST, MOST, is_fixed, order_codes
-from dovetail.core.rows import Rows, Side, take_rows
+from dovetail.core.rows import Rows, Side
 from dovetail.kernels.best_of_pairs import new_lists, offer
 from dovetail.kernels.sorting import row_type
 from dovetail.matching.kernel_pairs import NONE, Words

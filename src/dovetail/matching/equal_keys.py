@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition, Expression, columns_of, evaluate, keyed_rows
-from dovetail.core.codes import decimal_words, is_fixed, order_codes
-from dovetail.core.rows import Rows, Side, take_rows
+from dovetail.core.buffers import OFFSETS, byte_strings, decimal_words
+from dovetail.core.codes import is_fixed, order_codes
+from dovetail.core.rows import Rows, Side
 from dovetail.core.threads import both
 from dovetail.kernels import equality, hashing
 from dovetail.kernels.equality import Equality
@@ -98,20 +100,12 @@ def hash_column(array: pa.Array) -> NDArray[np.int64]:
         return hashing.hash_codes(order_codes(array).values)
     if pa.types.is_decimal(array.type):
         return _hash_wide_decimals(array)
-    return hashing.hash_strings(*byte_strings(array))
+    return hashing.hash_strings(*key_bytes(array))
 
 
-def byte_strings(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Where the values of a column begin and end, and their bytes."""
-    t = pa.types
-    if not (t.is_string(array.type) or t.is_binary(array.type) or t.is_large_string(array.type)):
-        array = pc.cast(array, pa.large_binary())
-    width = np.int32 if t.is_string(array.type) or t.is_binary(array.type) else np.int64
-    _, offsets, data = array.buffers()
-    if offsets is None or not len(array):
-        return np.zeros(1, width), np.empty(0, np.uint8)
-    places = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1]
-    return places, np.frombuffer(data if data is not None else b"", np.uint8)
+def key_bytes(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Where the values of a key column begin and end, and their bytes."""
+    return byte_strings(array if array.type.id in OFFSETS else pc.cast(array, pa.large_binary()))
 
 
 def _hash_wide_decimals(array: pa.Array) -> NDArray[np.int64]:
@@ -211,4 +205,4 @@ def _same_column(
     if pa.types.is_decimal(left.type):
         words = [decimal_words(column).reshape(-1, column.type.bit_width // 64) for column in (left, right)]
         return bool((words[0][lefts] == words[1][rights]).all())
-    return bool(equality.same_strings(*byte_strings(left), *byte_strings(right), lefts, rights))
+    return bool(equality.same_strings(*key_bytes(left), *key_bytes(right), lefts, rights))

@@ -17,12 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Band, Equal, Expression, Less, closed_bounds, evaluate
 from dovetail.condition.expression import type_of
 from dovetail.condition.graph import Edge, Graph
 from dovetail.condition.mirror import mirrored_expression
 from dovetail.core.codes import float_codes, is_fixed, order_codes, saturating_range
-from dovetail.core.rows import Rows, Side, take_rows
+from dovetail.core.rows import Rows, Side
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.hashing import combine
 from dovetail.matching.equal_keys import hash_column

@@ -35,7 +35,7 @@ PLANE = 2
 SHORT = 8  # dimensions that a tree is good for
 TINY, HUGE = 1e-100, 1e150  # doubles whose differences have squares
 WIDEST = 2**50  # from the first whole number to the last
-ROOM = 1 + 2.0**-40  # for rounding, around a radius
+MARGIN = 1 + 2.0**-40  # for rounding, around a radius
 
 
 class Points(NamedTuple):
@@ -113,8 +113,8 @@ def near_points(condition: Condition, best: Best, batches: Batches) -> tuple[Wor
     most = np.inf
     if isinstance(found.within, Distance):
         assert isinstance(found.within.radius, Literal)
-        most = max(float(found.within.radius.value), 0.0) * ROOM
-        most = most * most * ROOM + np.finfo(np.float64).tiny
+        most = max(float(found.within.radius.value), 0.0) * MARGIN
+        most = most * most * MARGIN + np.finfo(np.float64).tiny
     if not len(left) or not len(right):
         near, sizes = np.zeros((len(left), best.top), np.int64), np.zeros(len(left), np.int64)
     elif keys is not None or (left.shape[1] <= SHORT and left.shape[1] != PLANE):

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.row_store import MOST_BYTES
 from dovetail.condition import columns_of
 from dovetail.core.rows import Rows
 from dovetail.kernels.hashing import hash_codes
@@ -24,7 +25,6 @@ from dovetail.storage.packed_rows import PackedRows
 from dovetail.storage.residence import ArrivalTicks, Ticks
 from dovetail.storage.resident_snapshot import Held, Marks, Survivors
 from dovetail.storage.row_marks import RowMarks
-from dovetail.storage.row_store import MOST_BYTES
 
 ARRIVED = "__arrived"  # extra columns of a kept row: the tick of its arrival,
 CODE = "__code"  # and one code per attribute

@@ -29,11 +29,12 @@ from itertools import combinations
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Band, Condition, Equal, Less, Overlap, Predicate, closed_bounds, keyed_rows
 from dovetail.condition.expression import Expression, type_of
 from dovetail.condition.predicates import Rectangles, Strategy, keys_of
 from dovetail.core.codes import LEAST, MOST, is_fixed, order_codes
-from dovetail.core.rows import Rows, Side, take_rows
+from dovetail.core.rows import Rows, Side
 from dovetail.kernels import three_inequalities, two_inequalities
 from dovetail.kernels.band import code_floats
 from dovetail.kernels.sorting import Sorted, sort_codes

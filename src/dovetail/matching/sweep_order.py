@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import concatenate, empty_batch
+from dovetail.columns.taking import take_rows
 from dovetail.condition import (
     Band,
     Condition,
@@ -40,7 +42,7 @@ from dovetail.condition import (
 )
 from dovetail.condition.expression import Expression, type_of
 from dovetail.core.codes import MOST, add_saturating, float_codes, is_fixed, list_lengths, numbers, rough_codes
-from dovetail.core.rows import Rows, Side, empty_batch, take_rows
+from dovetail.core.rows import Rows, Side
 from dovetail.kernels.z_order import (
     Cells,
     Corners,
@@ -115,7 +117,7 @@ def concat_items(parts: list[Items]) -> Items:
     if len(parts) == 1:
         return parts[0]
     columns = [np.concatenate(column) for column in zip(*(part.columns for part in parts), strict=True)]
-    return Items(pa.concat_batches([part.batch for part in parts]), *columns)
+    return Items(concatenate([part.batch for part in parts]), *columns)
 
 
 def nothing(schema: pa.Schema) -> Items:

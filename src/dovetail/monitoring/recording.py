@@ -150,7 +150,7 @@ class Recording:
     def begin(self, heading: Heading, ago_s: float = 0.0) -> None:
         """It begins now, or began some time ago."""
         if self.heading is not None:
-            raise InputError("a recording is of one run: give each its own.")
+            raise InputError("a recording holds one run. Use a new one for each run.")
         self._file = None if self.path is None else _open_recording(self.path)
         if self._object is not None:
             self._object.check_replaceable()

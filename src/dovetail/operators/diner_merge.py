@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import no_matches
 from dovetail.condition import Condition
 from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
@@ -104,7 +105,7 @@ class MergedRuns:
         """Merges, until one run of each side is left."""
         while self._has_work and (share := self._merging.share) is not None:
             for _ in free_memory(share, share):
-                yield Matches.none(self._schemas)
+                yield no_matches(self._schemas)
             # Not `yield from`: when this generator is dropped, the merge must stay open for the next call.
             for pairs in self._merging.react():  # noqa: UP028
                 yield pairs
@@ -149,7 +150,7 @@ class ResidencePairs:
         self._schemas = condition.schemas
         self._order = order
         self._emitter = JoinTypeEmitter(condition, JoinType.INNER, workspace.counters)
-        self.nothing = Matches.none(condition.schemas)
+        self.nothing = no_matches(condition.schemas)
 
     def select_needed(self, number: int, items: Items) -> Items:
         return items

@@ -27,11 +27,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import concatenate, put_together
 from dovetail.condition import Condition, Equal, Expression, Less, NotEqual, evaluate, matching, passing
 from dovetail.condition.graph import Graph
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Matches, Rows, Side, put_together
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.kernels import cross as kernels
 from dovetail.operators.blockwise.block_join import BlockWork
 from dovetail.operators.protocol import Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
@@ -239,7 +240,7 @@ class NestedLoop(JoinOperator):
             out.append(chunks.popleft())
         if not out:
             return False
-        batch = pa.concat_batches([chunk.rows.batch for chunk in out])
+        batch = concatenate([chunk.rows.batch for chunk in out])
         arrived = np.repeat([chunk.arrived for chunk in out], [chunk.rows.batch.num_rows for chunk in out])
         self._work.spill(side, batch, arrived, self._clock.tick())
         self._hold()

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
+from dovetail.columns.batches import one_batch
 from dovetail.condition import Column, Expression, evaluate, passing, read_sql
 from dovetail.condition.bind import Binder
 from dovetail.condition.dialect import spark_text
 from dovetail.condition.expression import quoted_if_needed
 from dovetail.condition.select import parse_order
-from dovetail.core.rows import Side, one_batch
+from dovetail.core.rows import Side
 from dovetail.errors import ConditionError, InputError
 from dovetail.execution.ordered import sorted_rows
 from dovetail.query.relations import numbers_in, with_columns

@@ -85,7 +85,9 @@ class _Tables:
     def _table(self, source: exp.Expr) -> Any:
         name = source.name
         if not isinstance(source.this, exp.Identifier) or source.args.get("db"):
-            raise InputError(f"{write(source)} is no table in process. Give tables as arguments, and use their names.")
+            raise InputError(
+                f"{write(source)} is not a table in process. Give tables as arguments, and use their names."
+            )
         if name.casefold() in self._given:
             return _readable(self._given[name.casefold()][1])
         if Path(name).suffix in FORMATS:

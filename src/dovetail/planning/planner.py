@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
-import pyarrow as pa
-
-from dovetail.arguments import nearest
-from dovetail.condition import Call, Condition, Distance, Predicate, Strategy, describe, text_of
+from dovetail.condition import Condition, describe
 from dovetail.condition.graph import Graph
-from dovetail.condition.normalise import MOST as MOST_ALTERNATIVES
-from dovetail.condition.render import conjunction
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
-from dovetail.matching import PLANE_AND_SPACE
 from dovetail.operators.protocol import check_parameters
 from dovetail.operators.registry import (
     TWO,
@@ -27,42 +21,28 @@ from dovetail.operators.registry import (
     operator_spec,
     present_name,
 )
+from dovetail.planning.kernel_plans import advice_on, by_kernel, by_spark, checked_beside, is_plain_equality
 from dovetail.planning.operator_choice import (
     Arrivals,
     Memory,
     choose_operator,
     describe_choice,
-    operators_within_windows,
 )
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.statistics import Samples, estimated_pairs
+from dovetail.planning.stream_plans import with_table, within_window
 from dovetail.storage.budget import Budget, Shares
-from dovetail.window import UNBOUNDED, Window
+from dovetail.window import Window
 
-KERNELS = {
-    "none": ("nested_loop", "nothing to sort or hash by: every pair is a candidate"),
-    "one_inequality": ("one_inequality", "both sides sorted; the partners of a row are a suffix of the other side"),
-    "two_inequalities": ("two_inequalities", "sweep over one attribute, look up the other in a set of bits"),
-    "band": ("band", "both sides sorted; the partners of a row are neighbours"),
-    "two_bands": ("band2d", "each attribute sorted by itself; strips of one are swept along the other"),
-    "rectangles": ("rectangles", "strips along y, in each of them a sweep along x"),
-    "distance": ("distance", "boxes of the radius around left points visit cells of right points"),
-    "similarity": ("similarity", "strips along the principal axes, or all distances by a matrix product"),
-    "overlap": ("overlap", "two inequalities between starts and ends"),
-    "unequal": ("unequal", "all but the partners by equality"),
-}
-
-DIAG, WAVES, SPARK, NATIVE = "diag", "waves", "spark", "native"  # algorithms that are no operators
+DIAG, WAVES, NATIVE = "diag", "waves", "native"  # algorithms that are no operators, beside Spark's own join
 DIAG_OPTIONS = ("share", "one", "tables")
 KERNELS_BY_TWOS = "kernels"
 KEPT_FOR_EVER = (
-    "all rows of both streams are kept for ever: a window, or watermarks and a bound of event time in the condition, "
-    "would let them go"
+    "state grows without bound: add a window, or watermarks and a bound of event time in the condition, to expire rows"
 )
 SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
 INDEX_BYTES = 48  # most that an index takes for a row
 
-WITH_TABLE = (JoinType.LEFT, JoinType.RIGHT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI)  # if the stream is that side
 
 UNSUITED = {
     "measures": "which emit rows. Leave it out",
@@ -74,14 +54,6 @@ UNSUITED = {
     ),
 }
 """Parameters of operators that mean nothing there, why, and what to do."""
-
-
-NESTED_LOOP_ADVICE = (
-    "every row is compared with every row of the other side, because nothing orders or hashes both: "
-    "a conjunct such as l.key = r.key, l.x < r.x or abs(l.x - r.x) <= 1 (joined by AND) would avoid that"
-)
-UNORDERED = ("none", "unequal")  # classes of conditions that no operator can spill and find candidates by
-OR_ADVICE = f"it is joined by a union, if it has at most {MOST_ALTERNATIVES} alternatives and each has such a conjunct"
 
 
 class Diagonals(Protocol):
@@ -165,11 +137,11 @@ def plan_join(
     if facts.table is not None:
         if given and algorithm == "auto":
             raise InputError(_no_option(given))
-        return _with_table(condition, how, facts.table, algorithm, memory_bytes)
+        return with_table(condition, how, facts.table, algorithm, memory_bytes)
     if facts.window is not None:
         if given:
             raise PlanError(f"{', '.join(given)}: joins of streams by event time or within windows take no parameters.")
-        return _within_window(condition, how, facts.window, algorithm, memory_bytes)
+        return within_window(condition, how, facts.window, algorithm, memory_bytes)
     if facts.on_spark and how is not JoinType.INNER:
         _check_outer(how, facts, algorithm)
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
@@ -190,13 +162,13 @@ def plan_join(
         plan = _by_operator(condition, how, _choose_named(Graph.of(condition), name, also), memory_bytes, given)
     elif facts.kind == "progressive":
         plan = _by_operator(condition, how, _as_rows_come(condition, how, facts, memory_bytes), memory_bytes)
-    elif facts.native and memory_bytes is None and _is_plain_equality(condition):
-        plan = _by_spark(condition, how)
+    elif facts.native and memory_bytes is None and is_plain_equality(condition):
+        plan = by_spark(condition, how)
     elif facts.on_spark and how is JoinType.INNER and condition.equalities and condition.strategy.kind == "none":
         shj = describe_choice("shj", Graph.of(condition))  # no row waits for the others
         plan = _by_operator(condition, how, shj, memory_bytes)
     else:
-        plan = _by_kernel(condition, how, memory_bytes)
+        plan = by_kernel(condition, how, memory_bytes)
     return replace(plan, advice=(*plan.advice, *advice))
 
 
@@ -256,7 +228,7 @@ def _check_outer(how: JoinType, facts: InputFacts, algorithm: str) -> None:
         if facts.ends:
             return
         raise PlanError(
-            f"how={how!r} on streams needs to know when a row has had its last chance of a partner. Set a window, or "
+            f"how={how!r} on streams needs to know when a row can no longer find a partner. Set a window, or "
             "watermarks on the inputs and a condition that bounds their event time, as in r.ts BETWEEN l.ts AND l.ts + "
             "INTERVAL 1 HOUR; or end=…, if the streams end."
         )
@@ -287,50 +259,11 @@ def _along_diagonal(
     return facts.diagonal.plan(condition, how, memory_bytes, parameters, asked=asked)
 
 
-def _by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) -> JoinPlan:
-    """By the kernel of the condition's class, which sees both sides complete."""
-    strategy = condition.strategy
-    if condition.alternatives:
-        return JoinPlan(Graph.of(condition), how, _union(condition), at_rest=True, memory_bytes=memory_bytes)
-    return JoinPlan(
-        Graph.of(condition),
-        how,
-        _kernel(strategy),
-        driven=_describe_strategy(strategy),
-        checked=checked_beside(condition, (*strategy.equal, *strategy.predicates)),
-        at_rest=True,
-        memory_bytes=memory_bytes,
-        advice=_advice(condition, strategy.predicates),
-    )
-
-
-def _is_plain_equality(condition: Condition) -> bool:
-    """Whether pairs are found by equal keys alone, and only checked by the other predicates."""
-    return bool(condition.equalities) and condition.strategy.kind == "none" and not condition.alternatives
-
-
-def _by_spark(condition: Condition, how: JoinType) -> JoinPlan:
-    """By Spark's own join, whose rows need not leave the JVM."""
-    strategy = condition.strategy
-    return JoinPlan(
-        Graph.of(condition),
-        how,
-        Choice(SPARK, "Spark's own join: for equal keys alone it is faster than to pass rows to Python"),
-        driven=_describe_strategy(strategy),
-        checked=checked_beside(condition, strategy.equal),
-    )
-
-
-def _union(condition: Condition) -> Choice:
-    first, *later = (alternative.text for alternative in condition.alternatives)
-    return Choice("union", f"{', then '.join((first, *later))} without what earlier alternatives have found")
-
-
 def _in_waves(condition: Condition, how: JoinType, algorithm: str, memory_bytes: int | None) -> JoinPlan:
     """By small jobs over cells, each of which runs a kernel."""
     if algorithm not in ("auto", WAVES):
         raise PlanError(f"algorithm={algorithm!r} is for progressive joins in process; DataFrames are joined in waves.")
-    plan = _by_kernel(condition, how, memory_bytes)
+    plan = by_kernel(condition, how, memory_bytes)
     inside = f"in a cell {plan.operator.name}: {plan.operator.why}"
     why = f"small jobs over cells, those with the most expected results first; {inside}"
     return replace(plan, operator=Choice(WAVES, why), at_rest=False)
@@ -384,87 +317,10 @@ def _refuse_unsuited(parameters: Mapping[str, Any], inputs: str) -> None:
             raise PlanError(f"{name}: not for {inputs} on Spark, {why}.")
 
 
-def _with_table(condition: Condition, how: JoinType, table: Side, algorithm: str, memory_bytes: int | None) -> JoinPlan:
-    """A stream and a table at rest: rows of the stream look for partners in all of the table, and are not kept."""
-    stream = table.other
-    if set(how.tracked) - {stream}:
-        possible = (JoinType.INNER, *(one for one in WITH_TABLE if one.tracked == (stream,)))
-        turned = f" For how={how!r}, make the stream the {table.name.lower()} input." if how.tracked == (table,) else ""
-        raise PlanError(
-            f"how={how!r} depends on which rows of the {table.name.lower()} input have no partner, and that is a table "
-            f"at rest: only at the end of the stream is it known which. With the stream as the {stream.name.lower()} "
-            f"input there are {' and '.join(', '.join(possible).rsplit(', ', 1))} joins.{turned}"
-        )
-    if algorithm != "auto":
-        raise PlanError(f"algorithm={algorithm!r} does not join a stream with a table at rest. Use algorithm='auto'.")
-    Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
-    if memory_bytes is None and _is_plain_equality(condition):
-        return _by_spark(condition, how)
-    return _by_kernel(condition, how, memory_bytes)
-
-
-def _check_event_time(name: str, side: Side, schema: pa.Schema) -> None:
-    """Refuse a window of time on anything but a timestamp."""
-    which, said = f"the {side.name.lower()} side", f"the window is of time on {name!r}"
-    if name not in schema.names:
-        meant = nearest(name, schema.names)
-        hint = f"Did you mean {meant!r}?" if meant else f"It has: {', '.join(schema.names)}."
-        raise InputError(f"{said}, which is not a column of {which}. {hint}")
-    if not pa.types.is_timestamp(type_ := schema.field(name).type):
-        raise InputError(f"{said}, which is not a timestamp of {which}: it is {type_}. Cast it before the join.")
-
-
-def _within_window(
-    condition: Condition, how: JoinType, window: Window, algorithm: str, memory_bytes: int | None
-) -> JoinPlan:
-    """By sorted runs of what the window holds."""
-    windowed = operators_within_windows()
-    if algorithm not in ("auto", *windowed):
-        raise PlanError(f"algorithm={algorithm!r} does not join within windows; {' and '.join(windowed)} does.")
-    _check_closing(how, window)
-    for side, name in enumerate(window.on or ()):
-        _check_event_time(name, Side(side), condition.schemas[side])
-    strategy = condition.strategy
-    return JoinPlan(
-        Graph.of(condition),
-        how,
-        Choice(windowed[0], f"sorted runs of both streams, within {window.text}"),
-        driven=_describe_strategy(strategy),
-        checked=checked_beside(condition, (*strategy.equal, *strategy.predicates)),
-        memory_bytes=memory_bytes,
-        delays=window.delay_lines,
-        state=window.state_lines,
-    )
-
-
-def _check_closing(how: JoinType, window: Window) -> None:
-    """Refuse outer joins whose rows would wait for a partner for ever."""
-    for side in how.preserved:
-        if window.expiry(side) <= -UNBOUNDED:
-            raise PlanError(
-                f"how={how!r}: a row of {side.alias} without a partner is never emitted, because nothing tells when it "
-                f"has had its last chance. Set a watermark on the other input, and bound {side.alias}'s event time by "
-                f"it in the condition, as in l.ts BETWEEN r.ts AND r.ts + INTERVAL 1 HOUR."
-            )
-
-
 def with_estimate(plan: JoinPlan, samples: Samples) -> JoinPlan:
     """The plan with the statistics of samples of both sides."""
     pairs = estimated_pairs(plan.condition, samples)
     return replace(plan, rows=(samples[0].rows, samples[1].rows), pairs=pairs)
-
-
-def _kernel(strategy: Strategy) -> Choice:
-    what = conjunction(strategy.predicates)
-    if strategy.equal:
-        keys = conjunction(strategy.equal)
-        if strategy.kind == "none":
-            return Choice("equality", f"one side in buckets by {keys}, where the other looks its rows up")
-        return Choice(f"equality, {strategy.kind}", f"groups of equal {keys}, joined by {what} within")
-    match strategy.predicates:
-        case [Distance(left)] if len(left) not in PLANE_AND_SPACE:
-            return Choice(*KERNELS["similarity"])
-    return Choice(*KERNELS[strategy.kind])
 
 
 def _by_operator(
@@ -486,31 +342,9 @@ def _by_operator(
         driven=tuple(describe(p) for p in driving),
         checked=checked_beside(condition, driving),
         memory_bytes=memory_bytes,
-        advice=_advice(condition, driving),
+        advice=advice_on(condition, driving),
         parameters=dict(parameters or {}),
     )
-
-
-def _describe_strategy(strategy: Strategy) -> tuple[str, ...]:
-    equal, others = ([describe(p) for p in predicates] for predicates in (strategy.equal, strategy.predicates))
-    if len(others) > 2:  # inequalities: the data decides
-        others = [f"the two that the fewest pairs satisfy of {', '.join(others)}"]
-    return (*equal, *others)
-
-
-def checked_beside(condition: Condition, driven: Sequence[Predicate]) -> tuple[str, ...]:
-    """What candidates have to satisfy beside what drives the join."""
-    known = set(driven)
-    others = [describe(p) for p in condition.predicates if p not in known]
-    return (*others, *(text_of(part) for part in condition.residual))
-
-
-def _advice(condition: Condition, driving: Sequence[Predicate]) -> tuple[str, ...]:
-    """What would avoid a nested loop, where nothing better can be done with the condition."""
-    if driving or condition.equalities or condition.strategy.kind not in UNORDERED:
-        return ()
-    alternatives = [part for part in condition.residual if isinstance(part, Call) and part.function == "or"]
-    return (NESTED_LOOP_ADVICE, *(f"{text_of(part)}: {OR_ADVICE}" for part in alternatives))
 
 
 def _choose_named(graph: Graph, algorithm: str, also: tuple[str, ...]) -> Choice:

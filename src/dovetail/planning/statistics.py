@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import one_batch, put_together
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition, Strategy, columns_of, keyed_rows
 from dovetail.core.codes import Words, is_fixed, numbers, rough_codes
-from dovetail.core.rows import Side, one_batch, put_together, take_rows
+from dovetail.core.rows import Side
 from dovetail.kernels import boxes
 from dovetail.matching import build_matcher
 

@@ -310,7 +310,7 @@ def without_range_hints(query: exp.Query) -> exp.Query:
     for hint in list(query.find_all(exp.Hint)):
         names = [part.name.upper() for part in hint.expressions]
         if any(name != HINT for name in names):
-            raise Unsupported(f"{write(hint).strip()} says how Spark is to join")
+            raise Unsupported(f"{write(hint).strip()} is a hint to Spark")
         hint.pop()
     return query
 

@@ -21,13 +21,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Band, Condition, Distance, Literal, keyed_rows
 from dovetail.condition.expression import type_of
 from dovetail.condition.render import text_of
 from dovetail.condition.types import is_list
 from dovetail.core.codes import Floats
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Side, take_rows
+from dovetail.core.rows import Side
 from dovetail.kernels.hashing import hash_codes
 from dovetail.matching import build_matcher
 from dovetail.planning.plan import Choice

@@ -141,7 +141,7 @@ def postgres(
         orders = dovetail.sources.postgres("postgresql://reader@db.example/shop", table="orders", key="id")
     """
     if (query is None) == (table is None):
-        raise InputError("give a query or a table, and not both.")
+        raise InputError("give a query or a table, not both.")
     if batch_rows < 1:
         raise InputError(f"batch_rows must be positive; got {batch_rows}.")
     try:

@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import flight
 
+from dovetail.columns.batches import slices
 from dovetail.core.addresses import HIDDEN, UNQUOTED, parse_address, redacted, scheme_of, without_secrets
-from dovetail.core.rows import slices
 from dovetail.errors import SourceError
 from dovetail.sources.protocol import Piece, cause_of
 

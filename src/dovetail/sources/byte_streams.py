@@ -144,7 +144,7 @@ class _Redirects(HTTPRedirectHandler):
     ) -> Request | None:
         old, new = urlsplit(req.full_url), urlsplit(newurl)
         if new.scheme != "https" and (old.scheme == "https" or new.scheme != "http"):
-            raise SourceError(f"{redacted(req.full_url)}: the server sends us from {old.scheme} to {new.scheme}.")
+            raise SourceError(f"{redacted(req.full_url)}: the server redirects from {old.scheme} to {new.scheme}.")
         request = super().redirect_request(req, fp, code, msg, headers, newurl)
         if request is not None and (old.scheme, old.netloc) != (new.scheme, new.netloc):
             kept = ("user-agent", "accept-encoding", "range")

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import flight
 
-from dovetail.core.rows import slices, table_batches
+from dovetail.columns.batches import slices, table_batches
 from dovetail.core.tables import dataset_of
 from dovetail.sources.arrow_flight import GROWING, OFFSETS, ticket
 from dovetail.sources.paced import Paced, PacedReading

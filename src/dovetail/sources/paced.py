@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import one_batch
+from dovetail.columns.batches import one_batch
 from dovetail.sources.protocol import Piece
 
 Seconds = NDArray[np.float64]

@@ -352,7 +352,7 @@ def _read_file(file: File, names: list[str], most_rows: int, start: int, stop: i
     try:
         entry, parts = file.store.open_parts(file.name)
     except (OSError, StateError) as error:
-        raise SourceError(f"{file} cannot be read any more: {error}") from error
+        raise SourceError(f"{file} can no longer be read: {error}") from error
     with parts:
         if stamp_of(entry) != file.stamp:
             raise SourceError(f"{file} has changed since the join was planned: join the new files again.")
@@ -362,7 +362,7 @@ def _read_file(file: File, names: list[str], most_rows: int, start: int, stop: i
                     opened, str(file), names, most_rows, start, stop, use_threads=False, by_group=remote
                 )
         except StateError as error:
-            raise SourceError(f"{file} cannot be read any more: {error}") from error
+            raise SourceError(f"{file} can no longer be read: {error}") from error
 
 
 def _rename_columns(

@@ -275,7 +275,7 @@ def _check_count(cursor: RawServerCursor[Any], rows: int) -> None:
     """After the rows of a fetch, the server says how many they are. What is between may have lost some: a break."""
     told = cursor.pgresult.command_tuples if cursor.pgresult is not None else None
     if told is not None and told != rows:
-        raise psycopg.OperationalError(f"{rows:,} rows have come of {told:,} that were sent")
+        raise psycopg.OperationalError(f"{rows:,} of {told:,} rows arrived")
 
 
 def source_of(

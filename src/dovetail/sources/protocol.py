@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from dovetail.core.rows import one_batch, table_batches
+from dovetail.columns.batches import one_batch, table_batches
 from dovetail.core.tables import arrow_table, plain_schema, uses_dictionaries
 from dovetail.errors import InputError
 from dovetail.visible import visible
@@ -128,7 +128,7 @@ def as_input(rows: Any) -> pa.Table | Source:
 def _record_batch(given: Any) -> pa.RecordBatch:
     if isinstance(given, pa.RecordBatch):
         return given
-    raise InputError(f"an iterator of record batches gave {_described(given)}")
+    raise InputError(f"an iterator of record batches yielded {_described(given)}")
 
 
 def _described(given: Any) -> str:
@@ -146,7 +146,7 @@ def check_reading(reading: Any, source: Source) -> Any:
     if hasattr(reading, "__next__"):
         return reading
     raise InputError(
-        f"open of {type(source).__name__} must give an iterator of dovetail.sources.Piece, and gave a "
+        f"open of {type(source).__name__} must return an iterator of dovetail.sources.Piece, and returned a "
         f"{type(reading).__name__}: write it with yield, or give iter(…)."
     )
 
@@ -158,7 +158,7 @@ def check_piece(piece: Any, source: Source) -> Piece:
     if isinstance(piece, Piece):
         raise InputError(f"a Piece of {type(source).__name__} has {_described(piece.batch)}")
     raise InputError(
-        f"open of {type(source).__name__} must give dovetail.sources.Piece(batch, position), and gave a "
+        f"open of {type(source).__name__} must yield dovetail.sources.Piece(batch, position), and yielded a "
         f"{type(piece).__name__}: write yield Piece(batch, position)."
     )
 

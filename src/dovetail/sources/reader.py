@@ -25,8 +25,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.batches import slices
+from dovetail.columns.taking import take_rows
 from dovetail.core.retrying import backoff, jittered
-from dovetail.core.rows import Arrival, End, Event, Side, Stall, slices, take_rows
+from dovetail.core.rows import Arrival, End, Event, Side, Stall
 from dovetail.core.threads import QueueClosedError
 from dovetail.errors import DovetailError, SourceError
 from dovetail.options import WAIT_MS

@@ -10,6 +10,7 @@ error that says so: nothing is turned into text or into null behind the caller's
 from __future__ import annotations
 
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ LINE_BREAK, QUOTE = ord("\n"), ord('"')
 MARK = "\ufeff".encode()  # of the order of bytes, which some programs write first
 
 
-class TextSource:
+class TextSource(ABC):
     """Records of a file. What a piece of it is as rows, kinds of files say."""
 
     def __init__(self, stream: ByteStream, schema: Any, columns: Sequence[str] | None, rows: Any) -> None:
@@ -87,11 +88,13 @@ class TextSource:
         """Where the last whole record ends."""
         return text.rfind(b"\n") + 1
 
+    @abstractmethod
     def _read_schema(self, schema: pa.Schema | None, columns: Sequence[str] | None) -> pa.Schema:
-        raise NotImplementedError
+        """The schema of all rows, by the one that was given or by the first records."""
 
+    @abstractmethod
     def _rows(self, records: bytes) -> pa.RecordBatch:
-        raise NotImplementedError
+        """Whole records as rows."""
 
     def _misfit(self, error: pa.ArrowInvalid) -> SourceError:
         return SourceError(

@@ -12,8 +12,9 @@ from dovetail.errors import PlanError
 from dovetail.execution.steps import Step
 from dovetail.inputs import asked_best
 from dovetail.options import Where
+from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import JoinPlan
-from dovetail.planning.planner import SPARK, InputFacts
+from dovetail.planning.planner import InputFacts
 from dovetail.request import Request
 from dovetail.spark.batch.aggregates import aggregate_tables
 from dovetail.spark.batch.ordering import order_keys, ordered_steps

@@ -9,7 +9,7 @@ the other, read back some at a time.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,10 @@ class BlockStore:
 
     def open_paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
         """A new block whose name starts with `stem`, to be written page by page."""
-        name = f"{stem}-{uuid.uuid4().hex[:12]}{SUFFIX}"
-        return PagedBlock(self.place, name, schema, self._durable, self._record_block)
+        return PagedBlock(self.place, self._name(stem), schema, self._durable, self._record_block)
+
+    def _name(self, stem: str) -> str:
+        return f"{stem}-{uuid.uuid4().hex[:12]}{SUFFIX}"
 
     def _record_block(self, name: str, pages: int) -> None:
         self._counters.pages_written += pages
@@ -126,6 +128,13 @@ class BlockStore:
         batch = self._open_reader(block, verify).get_batch(0)
         self._count_read(block)
         return batch
+
+    def keep_made(self, names: Sequence[str], made: object) -> None:
+        """Keep what was made of the rows of these blocks, if they stay mapped for another time."""
+
+    def find_made(self, names: Sequence[str]) -> object | None:
+        """What was kept of these blocks; None if nothing was, or if they are not as they were then."""
+        return None
 
     def map(self, block: Block, *, verify: bool = False) -> MappedBlock:
         """Map a block of one page, to be read many times. `verify` as in `read`."""

@@ -89,8 +89,8 @@ class LocalStore(Store):
                     if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                         raise
                     raise StateError(
-                        f"{Path(*parts[: number + 1])} is a link, or no directory: no join has made it. Nothing was "
-                        "done there: look at it, and remove it."
+                        f"{Path(*parts[: number + 1])} is a link or not a directory, so no join made it. Nothing was "
+                        "changed there. Look at it, then remove it."
                     ) from error
                 os.close(handle)
                 handle = inner
@@ -152,9 +152,9 @@ class LocalStore(Store):
             return None
         return Entry(name, status.st_size, status.st_mtime)
 
-    def stamp(self, name: str) -> object:
-        status = (self._path / name).stat()
-        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    def stamps(self, names: Iterable[str]) -> list[object]:
+        found = [os.stat(f"{self._path}/{name}") for name in names]
+        return [(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for status in found]
 
     def entries(self, *, recursive: bool = False) -> Iterator[Entry]:
         """Links to directories are listed, and not followed."""

@@ -366,7 +366,7 @@ def opener(scheme: str, uri: str) -> Opener:
     """What opens URIs of a scheme that pyarrow knows."""
     if scheme not in KNOWN:
         raise InputError(
-            f"{redacted(uri)}: no file system is known for {scheme}. There are paths, file, {', '.join(KNOWN)}; for "
+            f"{redacted(uri)}: {scheme} is not a known file system. Known are paths, file, {', '.join(KNOWN)}; for "
             "others call dovetail.spark.register_file_system."
         )
     return open_s3 if KNOWN[scheme] == "s3" else open_known

@@ -9,16 +9,17 @@ So removed rows take up no memory, and removing them takes no more than a part b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import OFFSETS, PLAIN, Rows, empty_batch, put_together, slices
-from dovetail.kernels.taking import copy_strings, note_lengths
+from dovetail.columns.batches import empty_batch, slices
+from dovetail.columns.row_store import MOST_BYTES, RowStore
+from dovetail.columns.scattering import Place, Source, scatter
+from dovetail.core.rows import Rows
 from dovetail.storage.allocator import trim_heap
-from dovetail.storage.row_store import MOST_BYTES, RowStore
 
 RETURNED_BYTES = 1 << 23  # that a removal copies, between two times that freed memory is returned
 FEW_PARTS = 1 << 16
@@ -62,7 +63,7 @@ class PackedRows:
     def located(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
         """Where the rows are: (which of `positions`, rows of a part, their numbers in it)."""
         for place in self._located(positions):
-            yield place.chosen, place.part.batch, place.rows
+            yield place.chosen, place.source.batch, place.rows
 
     def gathered(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
         """As `located`; but a few rows of many parts are copied together."""
@@ -101,8 +102,8 @@ class PackedRows:
                 if last is not None and last.nbytes + part.nbytes * len(stay) // len(part) <= self._part_bytes:
                     self._pop()  # both are small: they become one
                     before = len(last)
-                    places.append(_Place(np.arange(before), last, np.arange(before)))
-                places.append(_Place(np.arange(before, before + len(stay)), part, stay))
+                    places.append(Place(np.arange(before), last.source, np.arange(before)))
+                places.append(Place(np.arange(before, before + len(stay)), part.source, stay))
                 part = _Part(self._copied(places, before + len(stay)))
                 copied += part.nbytes
             if copied > RETURNED_BYTES:  # else all of them could be there twice: a copy fits in no gap of another
@@ -120,9 +121,9 @@ class PackedRows:
         self._rows -= len(last)
         self.nbytes -= last.nbytes
 
-    def _located(self, positions: Rows) -> Iterator[_Place]:
+    def _located(self, positions: Rows) -> Iterator[Place]:
         if len(self._parts) == 1:
-            yield _Place(slice(None), self._parts[0], positions)
+            yield Place(slice(None), self._parts[0].source, positions)
             return
         if not len(positions):
             return
@@ -132,22 +133,21 @@ class PackedRows:
         order = np.argsort(numbers, kind="stable")
         found, starts = np.unique(numbers[order], return_index=True)
         for number, chosen in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-            yield _Place(chosen, self._parts[number], positions[chosen] - self._firsts[number])
+            yield Place(chosen, self._parts[number].source, positions[chosen] - self._firsts[number])
 
-    def _copied(self, places: Sequence[_Place], rows: int, names: Sequence[str] | None = None) -> pa.RecordBatch:
+    def _copied(self, places: Sequence[Place], rows: int, names: Sequence[str] | None = None) -> pa.RecordBatch:
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         numbers = [self.schema.get_field_index(field.name) for field in schema] if names else range(len(schema))
-        columns = [_column(number, self.schema.field(number).type, places, rows) for number in numbers]
-        return put_together(columns, schema, rows)
+        return scatter(places, numbers, schema, rows)
 
 
 class _Part:
-    """Rows that follow each other, and their columns as NumPy sees them."""
+    """Rows that follow each other: some that grow, or a batch."""
 
     def __init__(self, rows: RowStore | pa.RecordBatch) -> None:
         self._rows = rows
+        self._source: Source | None = None
         self.nbytes = int(rows.nbytes)
-        self._views: dict[int, Any] = {}  # by the number of the column
 
     def __len__(self) -> int:
         return len(self._rows) if isinstance(self._rows, RowStore) else int(self._rows.num_rows)
@@ -155,6 +155,12 @@ class _Part:
     @property
     def batch(self) -> pa.RecordBatch:
         return self._rows.view() if isinstance(self._rows, RowStore) else self._rows
+
+    @property
+    def source(self) -> Source:
+        if self._source is None:
+            self._source = Source(self.batch)
+        return self._source
 
     def fits(self, batch: pa.RecordBatch) -> bool:
         return isinstance(self._rows, RowStore) and self._rows.fits(batch)
@@ -164,62 +170,5 @@ class _Part:
         assert isinstance(self._rows, RowStore)
         before = self.nbytes
         self._rows.append(batch)
-        self.nbytes, self._views = self._rows.nbytes, {}
+        self.nbytes, self._source = self._rows.nbytes, None
         return self.nbytes - before
-
-    def view(self, number: int) -> Any:
-        """Plain values, or offsets and bytes of strings; None where there are nulls, or values of another kind."""
-        if number not in self._views:
-            self._views[number] = _view(self.batch.column(number))
-        return self._views[number]
-
-
-class _Place(NamedTuple):
-    """Rows of a part, and where in a copy they go."""
-
-    chosen: slice | Rows
-    part: _Part
-    rows: Rows
-
-
-def _view(column: pa.Array) -> Any:
-    if column.null_count:
-        return None
-    if column.type.id in PLAIN:
-        return np.asarray(column)
-    if column.type.id in OFFSETS and len(column):
-        _, offsets, data = column.buffers()
-        ends = np.frombuffer(offsets, OFFSETS[column.type.id])[column.offset : column.offset + len(column) + 1]
-        return ends, np.frombuffer(data if data is not None else b"", np.uint8)
-    return None
-
-
-def _column(number: int, type_: pa.DataType, places: Sequence[_Place], rows: int) -> pa.Array:
-    """A column of rows of several parts, each row at its place."""
-    views = [place.part.view(number) for place in places]
-    if any(view is None for view in views):
-        order = np.empty(rows, np.int64)
-        order[np.concatenate([np.arange(rows)[place.chosen] for place in places])] = np.arange(rows)
-        taken = [place.part.batch.column(number).take(pa.array(place.rows)) for place in places]
-        return taken[0] if len(taken) == 1 else pa.concat_arrays(taken).take(pa.array(order))
-    if type_.id in OFFSETS:
-        return _strings(type_, places, views, rows)
-    values = np.empty(rows, views[0].dtype)
-    for place, view in zip(places, views, strict=True):
-        values[place.chosen] = view[place.rows]
-    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(values)])
-
-
-def _strings(type_: pa.DataType, places: Sequence[_Place], views: Sequence[Any], rows: int) -> pa.Array:
-    starts = np.zeros(rows + 1, OFFSETS[type_.id])
-    chosen = [np.arange(rows) if isinstance(place.chosen, slice) else place.chosen for place in places]
-    for place, (offsets, _), to in zip(places, views, chosen, strict=True):
-        note_lengths(offsets, place.rows, to, starts)
-    ends = np.cumsum(starts, dtype=np.int64)
-    if int(ends[-1]) > MOST_BYTES and OFFSETS[type_.id] is np.int32:
-        raise pa.ArrowCapacityError(f"strings of {int(ends[-1]):,} bytes do not fit in one column of {type_}.")
-    starts[:] = ends
-    copy = np.empty(int(starts[-1]), np.uint8)
-    for place, (offsets, data), to in zip(places, views, chosen, strict=True):
-        copy_strings(offsets, data, place.rows, to, starts, copy)
-    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(starts), pa.py_buffer(copy)])

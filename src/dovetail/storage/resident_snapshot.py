@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import put_together
+from dovetail.columns.batches import put_together
 from dovetail.storage.blocks import Block, BlockStore
 
 SERIAL, MARKS = "__serial", "__marks"

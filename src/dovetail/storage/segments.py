@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import pyarrow as pa
 
-from dovetail.storage.blocks import Block, BlockStore, PagedBlock
+from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.open_store import Place, open_store
 from dovetail.storage.store import Store
 
@@ -32,6 +32,9 @@ SWEEPS = 8  # versions after which a store is listed, which costs a request for 
 
 _mapped: OrderedDict[tuple[str, str], pa.RecordBatch] = OrderedDict()
 """Segments that this process has mapped, most recently used last. A cache only: cells move between processes."""
+
+_made: OrderedDict[tuple[str, ...], object] = OrderedDict()
+"""What is made of segments that are mapped, by their place and names."""
 
 _verified: dict[str, dict[str, object]] = {}
 """Segments whose checksum this process has verified, by the place where they are, and their stamps then."""
@@ -62,8 +65,8 @@ class SegmentStore(BlockStore):
     def _key(self) -> str:
         return self.place.key
 
-    def open_paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
-        return super().open_paged(schema, f"{self._version:08d}-{stem}")
+    def _name(self, stem: str) -> str:
+        return super()._name(f"{self._version:08d}-{stem}")
 
     def flush(self) -> None:
         """Wait until all segments are stored: before a manifest that names them is committed."""
@@ -98,9 +101,28 @@ class SegmentStore(BlockStore):
 
     def _stamp(self, block: Block) -> object:
         try:
-            return self.place.stamp(block.name)
+            return self.place.stamps([block.name])[0]
         except FileNotFoundError as error:
             raise self._missing(block) from error
+
+    def keep_made(self, names: Sequence[str], made: object) -> None:
+        if self._stay_mapped:
+            _made[self._key, *names] = made
+            while len(_made) > MOST_MAPPED:
+                _made.popitem(last=False)
+
+    def find_made(self, names: Sequence[str]) -> object | None:
+        key = (self._key, *names)
+        if key not in _made or not all(name in self._verified for name in names):
+            return None
+        try:
+            stamps = self.place.stamps(names)
+        except FileNotFoundError:
+            return None
+        if stamps != [self._verified[name] for name in names]:
+            return None
+        _made.move_to_end(key)
+        return _made[key]
 
     @cached_property
     def _verified(self) -> dict[str, object]:
@@ -121,4 +143,6 @@ class SegmentStore(BlockStore):
         for name in verified.keys() - keep:
             del verified[name]
             _mapped.pop((self._key, name), None)  # a deleted file takes up space for as long as it is mapped
+        for key in [key for key in _made if key[0] == self._key and not keep.issuperset(key[1:])]:
+            del _made[key]
         return len(unneeded)

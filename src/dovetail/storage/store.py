@@ -121,12 +121,12 @@ class Store(ABC):
     def find(self, name: str) -> Entry | None:
         """What a listing has of an object; None if there is none."""
 
-    def stamp(self, name: str) -> object:
-        """Another one when a published object has been written to; a missing one is a FileNotFoundError.
+    def stamps(self, names: Iterable[str]) -> list[object]:
+        """One for each published object, another one when it has been written to; a missing one is a FileNotFoundError.
 
         None where that cannot be told: objects of a store are read from copies on this machine.
         """
-        return None
+        return [None for _ in names]
 
     def exists(self, name: str) -> bool:
         return self.find(name) is not None

@@ -24,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.taking import take_rows
 from dovetail.core.directories import is_plain_name
-from dovetail.core.rows import Side, take_rows
+from dovetail.core.rows import Side
 from dovetail.errors import InputError, StateError
 from dovetail.storage.blocks import RECOVERY, Block, BlockStore, check_block, is_count
 from dovetail.storage.open_store import Place, open_store
@@ -99,17 +100,20 @@ def count_rows(state: Any) -> dict[str, int]:
 
 def count_bytes(state: Any) -> int:
     """The bytes of the segments that an operator's manifest names. Called for each cell and micro-batch."""
-    total, left = 0, [state]
+    return sum(int(part["nbytes"]) for part in _dictionaries(state) if is_block(part))
+
+
+def _dictionaries(state: Any) -> Iterator[dict[str, Any]]:
+    """All dictionaries in a state, outer ones first; blocks have none."""
+    left = [state]
     while left:
         part = left.pop()
         if isinstance(part, list | tuple):
             left += part
         elif isinstance(part, dict):
-            if is_block(part):
-                total += int(part["nbytes"])
-            else:
+            yield part
+            if not is_block(part):
                 left += part.values()
-    return total
 
 
 def is_block(fields: dict[str, Any]) -> bool:
@@ -135,7 +139,7 @@ def parse_json(text: str | bytes) -> Any:
 def check_manifest(document: Any) -> dict[str, Any]:
     """The same document, which has all that is read of it, as it is read; else that is a DamagedError."""
     if not isinstance(document, dict):
-        raise DamagedError(f"{document!r} is no manifest")
+        raise DamagedError(f"{document!r} is not a manifest")
     for name in ("version", "batch", "emitted"):  # earlier releases do not have all of them
         if name in document and not is_count(document[name]):
             raise DamagedError(f"{name} is {document[name]!r}")
@@ -153,23 +157,16 @@ def check_manifest(document: Any) -> dict[str, Any]:
 
 def _check_blocks(state: Any) -> None:
     """Those that an operator's manifest names, and the forms in which `row_segments` expects some of them."""
-    left = [state]
-    while left:
-        part = left.pop()
-        if isinstance(part, list | tuple):
-            left += part
-        elif isinstance(part, dict):
-            if is_block(part):
-                check_block(part)
-                continue
-            if part.keys() >= {"blocks", "flags", "next"}:
-                check_block(part["flags"])
-            elif part.keys() >= {"blocks", "way"}:
-                if not isinstance(part["blocks"], dict) or "rows" not in part["blocks"]:
-                    raise DamagedError(f"blocks of a run are {part['blocks']!r}")
-                for block in part["blocks"].values():
-                    check_block(block)
-            left += part.values()
+    for part in _dictionaries(state):
+        if is_block(part):
+            check_block(part)
+        elif part.keys() >= {"blocks", "flags", "next"}:
+            check_block(part["flags"])
+        elif part.keys() >= {"blocks", "way"}:
+            if not isinstance(part["blocks"], dict) or "rows" not in part["blocks"]:
+                raise DamagedError(f"blocks of a run are {part['blocks']!r}")
+            for block in part["blocks"].values():
+                check_block(block)
 
 
 def write_copy(directory: Place, cell: int, made: str, before: str | None) -> None:
@@ -359,7 +356,7 @@ def _read_layout(directory: Store, text: bytes) -> Mapping[str, Any]:
 def _check_layout(layout: Any) -> None:
     """What is read of it here. The join itself compares all of it with its own."""
     if not isinstance(layout, dict):
-        raise DamagedError(f"{layout!r} is no layout")
+        raise DamagedError(f"{layout!r} is not a layout")
     missing = {"format", "condition", "columns"} - layout.keys()
     if missing:
         raise DamagedError(f"it has no {', '.join(sorted(missing))}")

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, End, Event, Phase, Side, Stall, one_batch
+from dovetail.core.rows import Arrival, End, Event, Phase, Side, Stall
 from dovetail.errors import InputError
 from dovetail.execution.at_rest import count_at_rest
 from dovetail.execution.driver import Driver

@@ -33,10 +33,11 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from dovetail.columns.batches import one_batch
 from dovetail.condition import matching
 from dovetail.condition.sql import parse_text
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Rows, Side, one_batch
+from dovetail.core.rows import Rows, Side
 from dovetail.core.tables import arrow_table
 from dovetail.errors import BudgetError, InputError
 from dovetail.operators.protocol import JoinOperator

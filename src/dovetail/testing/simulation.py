@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.batches import one_batch
 from dovetail.condition import Condition, parse
 from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, Stall, Watermark, one_batch
+from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, Stall, Watermark
 from dovetail.core.tables import arrow_table
 from dovetail.errors import InputError, StateError
 from dovetail.execution.driver import Driver, Found

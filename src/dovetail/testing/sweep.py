@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.batches import one_batch
 from dovetail.condition import Condition, matching, parse
-from dovetail.core.rows import Side, one_batch
+from dovetail.core.rows import Side
 from dovetail.core.tables import arrow_table
 from dovetail.matching.sweep_order import Items, SweepOrder
 

@@ -14,10 +14,11 @@ from tests.effort import some
 from tests.seed import seeded
 
 import dovetail
+from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, End, Event, Side, Stall, one_batch
+from dovetail.core.rows import Arrival, End, Event, Side, Stall
 from dovetail.errors import BudgetError, PlanError
 from dovetail.execution.driver import Driver
 from dovetail.operators.diner.diner import Diner

@@ -10,10 +10,10 @@ from dovetail.operators.hashing.spilling import SpillingHash
 
 
 def check_invariants(operator: SpillingHash) -> None:
-    ledger, arrivals = operator._reported, operator._arrivals
+    known, arrivals = operator._reported, operator._arrivals
     assert operator._budget.limit is None or operator._budget.used <= operator._budget.limit
-    assert (ledger.memory_pairs >= 0).all()
-    assert (ledger.disk_pairs >= 0).all()
+    assert (known.memory_pairs >= 0).all()
+    assert (known.disk_pairs >= 0).all()
     if not any(arrivals.ended) and arrivals.total.any(axis=1).all():
         assert np.isclose(arrivals.probabilities().sum(), 1)
     ticks: dict[str, set[int]] = {"arrived": set(), "left": set()}
@@ -21,16 +21,16 @@ def check_invariants(operator: SpillingHash) -> None:
         sizes = operator._residents[side].sizes
         assert sizes.sum() == len(operator._residents[side])
         if not any(arrivals.ended):  # after an end, rows that have met everything are dropped
-            assert (arrivals.total[side] == sizes + ledger.spilled[side]).all()
+            assert (arrivals.total[side] == sizes + known.spilled[side]).all()
         for j, matches in enumerate(operator._matches):
             rows = 0
             for match in matches:
                 if (run := match.run_of(side)) is not None:
                     rows += run.rows
                     _check_run(operator, side, run, ticks)
-            assert rows == ledger.spilled[side, j]
+            assert rows == known.spilled[side, j]
             if len(matches) <= 1:
-                assert ledger.disk_pairs[j] == 0
+                assert known.disk_pairs[j] == 0
     assert not ticks["arrived"] & ticks["left"]  # every tick belongs to one event
     if operator.paired:
         _check_pairs(operator)

@@ -47,7 +47,7 @@ def test_nothing_left_to_flush_for_the_least_likely_arrival() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_other_choice_leaves_more_expected_results(seed: int) -> None:
-    """Lemma 1: eta = sum of n1 p2 + p1 n2 is the largest of all ways to flush so many rows."""
+    """Lemma 1: eta = sum of n1 p2 + p1 n2 is the largest of all ways to flush that number of rows."""
     rng = np.random.default_rng(seed)
     rows, arrival = rng.integers(0, 4, (2, 3)), rng.random((2, 3))
     need = int(rng.integers(0, rows.sum() + 1))

@@ -9,58 +9,58 @@ from dovetail.storage.residence import NEVER
 L, R = Side.LEFT, Side.RIGHT
 
 
-def reported(ledger: ReportedPairs, left: tuple[int, int], right: tuple[int, int]) -> bool:
+def reported(known: ReportedPairs, left: tuple[int, int], right: tuple[int, int]) -> bool:
     """Of one pair; each row is (arrived, left)."""
-    [out] = ledger.find_reported(0, *(np.array([tick]) for row in (left, right) for tick in row))
+    [out] = known.find_reported(0, *(np.array([tick]) for row in (left, right) for tick in row))
     return bool(out)
 
 
 def test_rows_that_were_in_memory_together_have_met() -> None:
-    ledger = ReportedPairs(1)
-    assert reported(ledger, (1, 5), (4, 9))
-    assert not reported(ledger, (1, 5), (6, 9))
-    assert reported(ledger, (1, NEVER), (6, NEVER))
+    known = ReportedPairs(1)
+    assert reported(known, (1, 5), (4, 9))
+    assert not reported(known, (1, 5), (6, 9))
+    assert reported(known, (1, NEVER), (6, NEVER))
 
 
 def test_a_task_has_found_one_in_memory_and_the_other_on_disk() -> None:
-    ledger = ReportedPairs(1)
-    ledger.met_disk(L, 0, 10)
-    assert reported(ledger, (8, 12), (3, 5))
-    assert reported(ledger, (8, NEVER), (3, 5))
-    assert not reported(ledger, (11, 15), (3, 5))  # it came after the task
-    assert not reported(ledger, (6, 9), (3, 5))  # it had left
-    assert not reported(ledger, (3, 5), (8, 12))  # a task of the other side would have been needed
+    known = ReportedPairs(1)
+    known.met_disk(L, 0, 10)
+    assert reported(known, (8, 12), (3, 5))
+    assert reported(known, (8, NEVER), (3, 5))
+    assert not reported(known, (11, 15), (3, 5))  # it came after the task
+    assert not reported(known, (6, 9), (3, 5))  # it had left
+    assert not reported(known, (3, 5), (8, 12))  # a task of the other side would have been needed
 
 
 def test_one_and_the_same_task_must_have_found_both() -> None:
     """As printed, the last task is compared with the other row: the pair would be lost."""
-    ledger = ReportedPairs(1)
-    ledger.met_disk(L, 0, 4)
-    ledger.met_disk(L, 0, 20)
+    known = ReportedPairs(1)
+    known.met_disk(L, 0, 4)
+    known.met_disk(L, 0, 20)
     left, right = (2, 6), (8, 10)  # in memory at 4, when the other had not come; long gone at 20
-    assert not reported(ledger, left, right)
+    assert not reported(known, left, right)
 
 
 def test_what_may_be_missing_moves_with_the_rows() -> None:
-    ledger = ReportedPairs(1)
-    ledger.record_flush(R, 0, np.array([1, 1, 1]), 2)  # three right rows leave
-    ledger.record_arrivals(L, np.array([2]))  # two left rows come at 3: six pairs may be missing
-    ledger.record_flush(R, 0, np.array([1]), 4)  # has met them
-    assert (ledger.memory_pairs[L, 0], ledger.disk_pairs[0]) == (6, 0)
-    ledger.record_flush(L, 0, np.array([3]), 5)  # takes along what was on disk when it came, not what is there now
-    assert (ledger.memory_pairs[L, 0], ledger.disk_pairs[0]) == (3, 3)
-    ledger.met_disk(L, 0, 6)
-    ledger.record_flush(L, 0, np.array([3]), 7)  # the task has found its pairs
-    assert (ledger.memory_pairs[L, 0], ledger.disk_pairs[0]) == (0, 3)
-    ledger.met_on_disk(0)
-    assert ledger.disk_pairs[0] == 0
+    known = ReportedPairs(1)
+    known.record_flush(R, 0, np.array([1, 1, 1]), 2)  # three right rows leave
+    known.record_arrivals(L, np.array([2]))  # two left rows come at 3: six pairs may be missing
+    known.record_flush(R, 0, np.array([1]), 4)  # has met them
+    assert (known.memory_pairs[L, 0], known.disk_pairs[0]) == (6, 0)
+    known.record_flush(L, 0, np.array([3]), 5)  # takes along what was on disk when it came, not what is there now
+    assert (known.memory_pairs[L, 0], known.disk_pairs[0]) == (3, 3)
+    known.met_disk(L, 0, 6)
+    known.record_flush(L, 0, np.array([3]), 7)  # the task has found its pairs
+    assert (known.memory_pairs[L, 0], known.disk_pairs[0]) == (0, 3)
+    known.met_on_disk(0)
+    assert known.disk_pairs[0] == 0
 
 
 def test_it_goes_on_from_its_state() -> None:
-    ledger, again = ReportedPairs(1), ReportedPairs(1)
-    ledger.record_flush(R, 0, np.array([1]), 2)
-    ledger.met_disk(L, 0, 10)
-    again.restore(ledger.to_json())
+    known, again = ReportedPairs(1), ReportedPairs(1)
+    known.record_flush(R, 0, np.array([1]), 2)
+    known.met_disk(L, 0, 10)
+    again.restore(known.to_json())
     assert reported(again, (8, 12), (3, 5))
     again.record_arrivals(L, np.array([1]))
     assert again.memory_pairs[L, 0] == 1

@@ -99,24 +99,24 @@ def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
     tables = {alias: random_table(rng, rng.choice([8, 14, 20])) for alias in "abcd"}
     rows = {alias: table.num_rows for alias, table in tables.items()}
     schedule = [event for event in random_schedule(rng, rows) if event[0] != "restart"]
-    ledgers: dict[int, ReportedPairs] = {}
+    records: dict[int, ReportedPairs] = {}
 
     def watch(miner: Any) -> None:
-        if id(miner) in ledgers:
-            ledgers[id(miner)].check()
+        if id(miner) in records:
+            records[id(miner)].check()
 
     original = Miner.__init__
 
     def watched(self: Miner, workspace: Workspace) -> None:
         original(self, workspace)
-        ledgers[id(self)] = ReportedPairs(self)
+        records[id(self)] = ReportedPairs(self)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Miner, "__init__", watched)
         setting = {"memory_rows": 12, "block_rows": 2, "policy": "benefit"}
         run = check_run("miner", tables, on=CHAIN, schedule=schedule, watch=watch, **setting)
     assert run.counters.pages_written > 0
-    assert next(iter(ledgers.values())).flushes > 0
+    assert next(iter(records.values())).flushes > 0
 
 
 def test_probing_goes_on_from_what_is_joined() -> None:

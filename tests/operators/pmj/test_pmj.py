@@ -366,7 +366,7 @@ def test_merges_are_interrupted_at_every_yield(
     how: str, between: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By arrivals that leave the merge its memory, by some that need it, and by restarts in the middle of a step."""
-    monkeypatch.setattr("dovetail.operators.pmj.pairs.ROOM", 3)
+    monkeypatch.setattr("dovetail.operators.pmj.pairs.MOST_PAIRS", 3)
     rng = seeded(how)
     left, right = (pa.table({"k": [rng.choice([0, 0, 1, 2, 7, None]) for _ in range(rows)]}) for rows in (20, 24))
     late = [event for _ in range(4) for side in "lr" for event in ((side, 1), *between)]

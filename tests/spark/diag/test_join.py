@@ -35,8 +35,8 @@ def tables(spread: int = 150, seed: int = 0, **changes: Any) -> tuple[pa.Table, 
     ids = rng.permutation(10 * ORDERS)[:ORDERS]
     beside = np.arange(ITEMS) * ORDERS // ITEMS + rng.integers(-spread, spread + 1, ITEMS)
     refers = pa.array(ids[np.clip(beside, 0, ORDERS - 1)])
-    nobody = rng.random(ITEMS)
-    refers = pa.array(np.where(nobody < 0.001, -1, refers), mask=nobody > 0.999)
+    draws = rng.random(ITEMS)
+    refers = pa.array(np.where(draws < 0.001, -1, refers), mask=draws > 0.999)
     orders = {"id": pa.array(ids, mask=rng.random(ORDERS) > 0.999), "who": [f"c{i % 97}" for i in range(ORDERS)]}
     items = {
         "order_id": refers,

@@ -100,7 +100,7 @@ def test_secrets_are_in_nothing_that_is_printed(
     key = "tables/orders/part-1.parquet"
     joined = dovetail.join(*stored, ON, algorithm="diag", share=0.1)
     kept = bucket.server.objects.pop(key)
-    with pytest.raises(Exception, match="cannot be read any more") as raised:
+    with pytest.raises(Exception, match="can no longer be read") as raised:
         joined.collect()
     bucket.server.objects[key] = kept
     for text in (plan, str(raised.value), repr(opener), repr(plain_read(stored[0]).rows.files)):
@@ -197,9 +197,9 @@ def test_filters_of_partitions_leave_out_files(spark: SparkSession, place: Path)
     hidden = left.where("day > 6").select("id", "who")
     assert len(plain_read(hidden).rows.files) == 5
     check(hidden.where("who != 'c3'"), right, share=0.2, cells=3)
-    nobody = left.where("day > 100")
+    empty = left.where("day > 100")
     with pytest.raises(NotPlainError, match="its filters leave no files"):
-        plain_read(nobody)
+        plain_read(empty)
 
 
 @pytest.mark.one_in(3)

@@ -120,7 +120,7 @@ def test_stopped_and_gone_on_with(
     assert 0 < pairs(first).total() < truth.total()
     assert pairs([*first, *second, *third]) == truth
     assert third[-1].results == truth.total()
-    with pytest.raises(DovetailError, match="holds another"):
+    with pytest.raises(DovetailError, match="belongs to another"):
         list(dovetail.progressive(*frames, "l.x < r.x", work_dir=work))
 
 

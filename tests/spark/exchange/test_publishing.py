@@ -86,7 +86,7 @@ PROCESSES.set_forkserver_preload(["dovetail.spark.exchange.publishing", __name__
 
 
 def write_and_die(place: str, mode: str, names: list[str], identity: str, steps: int) -> None:
-    """A writer that is killed after so many changes of what is stored."""
+    """A writer that is killed after this many changes of what is stored."""
     left = steps
 
     def counted(original: Callable[..., None]) -> Callable[..., None]:
@@ -179,7 +179,7 @@ def test_a_stage_that_anybody_could_make_is_passed_over(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     finish_others(target)
     assert known(target) == visible(target) == {"part-0"}
-    tmp_path.chmod(0o755)  # here, whoever could make it could also change the table
+    tmp_path.chmod(0o755)  # here, a user who could make it could also change the table
     assert known(target) == {"part-1"}
     finish_others(target)
     assert visible(target) == {"part-1"}

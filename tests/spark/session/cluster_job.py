@@ -100,7 +100,7 @@ def failed_tasks(spark: SparkSession) -> int:
 
 @contextmanager
 def session(place: Path, workers: int = 2) -> Iterator[SparkSession]:
-    """Of a cluster with so many executors."""
+    """The job of a cluster with this many executors."""
     with cluster(place, workers) as master, stopping(local_session("kills", master, SETTINGS)) as spark:
         wait_until(lambda: len(processes(place, EXECUTOR)) == workers, "all executors")
         yield spark
@@ -306,7 +306,7 @@ def assert_survives(
     kill_one(spark, place, kind, worker.is_alive)
     worker.join()
     assert found == [expected]
-    assert failed_tasks(spark) > before, "nobody was killed at work"
+    assert failed_tasks(spark) > before, "no executor was killed at work"
 
 
 PARTS: dict[str, Callable[..., None]] = {

@@ -2,7 +2,7 @@
 
 Each process has a mount namespace of its own, in which two directories are others than for this process:
 
-    own        empty, and seen by nobody else, like the local disk of a machine
+    own        empty, and not seen by the others, like the local disk of a machine
     workers    the same for all these processes, but not for this one; here its files are in `behind`
     shared     the same for all
 """

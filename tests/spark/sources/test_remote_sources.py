@@ -131,7 +131,7 @@ def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(spark: SparkS
         batches: Batches = {}
         query = started(stream, tmp_path / "checkpoint", batches)
         wait_for(lambda: rows_of(batches) > 1000, query)
-        line.target = 1  # where nobody listens
+        line.target = 1  # where no server listens
         servers[0].kill()
         line.cut()
         time.sleep(0.3)  # some tries in vain
@@ -203,7 +203,7 @@ def test_several_sources_tell_their_ends(spark: SparkSession, server: TableServe
 
 def test_what_is_available_now_ends_there(spark: SparkSession, server: TableServer, tmp_path: Path) -> None:
     batches: Batches = {}
-    stream = flight(spark.readStream, server.port, "slow parcels")  # which nobody has begun
+    stream = flight(spark.readStream, server.port, "slow parcels")  # which has not begun
     started(stream, tmp_path, batches, availableNow=True).awaitTermination()
     assert rows_of(batches) == 1000
 

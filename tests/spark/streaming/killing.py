@@ -177,7 +177,7 @@ class Job:
         assert self.failed_tasks or pause is not None, "no worker was killed at work"
 
     def wait_for(self, job: subprocess.Popen[str], batches: int, phase: Phase) -> None:
-        """Until so many micro-batches of a kind are done."""
+        """Until this many micro-batches of a kind are done."""
         self.failed_tasks = 0
         done = set()
         for batch in self.lines(job):

@@ -133,7 +133,7 @@ def random_order(rng: random.Random, files: Sequence[File]) -> list[list[File]]:
 
 
 def with_delays(delays: tuple[int | None, int | None]) -> Any:
-    """Inputs with watermarks of so many seconds, as far as `bounded_window` looks at them."""
+    """Inputs with watermarks of this many seconds, as far as `bounded_window` looks at them."""
     frames = []
     for delay in delays:
         metadata = {} if delay is None else {DELAY_MS: 1000 * delay}
@@ -192,6 +192,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def another_process() -> None:
     """From now on, nothing is known that is not stored."""
     segments._mapped.clear()
+    segments._made.clear()
     segments._verified.clear()
 
 

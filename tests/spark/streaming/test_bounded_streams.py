@@ -325,9 +325,9 @@ def test_what_explain_says(streams: Streams) -> None:
     assert "state      rows of l are kept until the watermark reaches l.ts + 0:00:20.001000" in plan
     assert "state      rows of r are kept until the watermark reaches r.ts + 0:00:00.001000" in plan
     plan = str(dovetail.explain(streams.frame("l", None), right, on))
-    assert "state      rows of r are kept for ever: no watermark of the other input bounds their time" in plan
+    assert "state      rows of r are never removed: no watermark of the other input bounds their time" in plan
     plan = str(dovetail.explain(left, right, "l.k = r.k"))
-    assert "advice     all rows of both streams are kept for ever" in plan
+    assert "advice     state grows without bound" in plan
 
 
 def test_state_in_a_temporary_directory_is_told(streams: Streams, caplog: pytest.LogCaptureFixture) -> None:
@@ -342,7 +342,7 @@ def test_outer_joins_that_would_wait_for_ever_are_refused(streams: Streams) -> N
     assert dovetail.explain(left, right, on, "left").how == "left"
     with pytest.raises(PlanError, match="how='right': a row of r without a partner is never emitted"):
         dovetail.explain(left, right, on, "right")
-    with pytest.raises(PlanError, match="how='left' on streams needs to know when a row has had its last chance"):
+    with pytest.raises(PlanError, match="how='left' on streams needs to know when a row can no longer find"):
         dovetail.explain(left, right, "l.k = r.k", "left")
 
 

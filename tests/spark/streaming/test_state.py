@@ -20,6 +20,7 @@ from tests.effort import repeat
 from tests.seed import generator, seeded
 
 import dovetail
+from dovetail.columns.batches import no_matches
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.join_types import JoinType
@@ -426,7 +427,7 @@ def test_cells_work_after_arrivals(tmp_path: Path) -> None:
 
 def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dovetail.spark.streaming.stream_cell.REST_S", 1000.0)
-    unit = Matches.none(SCHEMAS)
+    unit = no_matches(SCHEMAS)
 
     def found(ended: list[bool], price_s: float = 0.0) -> tuple[int, bool]:
         """How many units of work there were, of four that are left and one to clean up."""

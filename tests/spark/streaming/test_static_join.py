@@ -262,7 +262,7 @@ def test_refusals(place: Place) -> None:
         dovetail.join(stream, table, "l.x < r.x", end="available", cells=3)
     with pytest.raises(PlanError, match="limit of 1 or more"):
         dovetail.join(stream, table, "l.x < r.x", limit=0)
-    with pytest.raises(PlanError, match="t: at rest, while others are streams"):
+    with pytest.raises(PlanError, match="t: these are at rest, and others are streams"):
         dovetail.multijoin({"s": stream, "o": stream, "t": table}, "s.k = o.k AND o.k = t.k", end="available")
     for inputs in ((stream, table), (table, stream)):
         with pytest.raises(PlanError, match="join it, then count or aggregate in the query"):

@@ -1,4 +1,4 @@
-"""Joins of streams with a limit: exactly so many results, whatever happens to the query, and no wait for the end."""
+"""Joins of streams with a limit: exactly that many results, also after restarts, and no wait for the end."""
 
 from __future__ import annotations
 

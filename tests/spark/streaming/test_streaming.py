@@ -257,7 +257,7 @@ def test_refusals(first: Place, tmp_path: Path) -> None:
     (tmp_path / "file").touch()  # a directory without write permission would not stop root
     with pytest.raises(InputError, match="cannot be written to"):
         dovetail.join(left, right, ON, state_dir=str(tmp_path / "file" / "state"))
-    with pytest.raises(InputError, match="no file system is known for gopher"):
+    with pytest.raises(InputError, match="gopher is not a known file system"):
         dovetail.join(left, right, ON, state_dir="gopher://host/state")
 
 

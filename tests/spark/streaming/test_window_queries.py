@@ -23,7 +23,7 @@ ROWS = 900  # of each stream
 
 
 def micro_batches(rows: int) -> Iterator[list[Source]]:
-    """One partition of each stream, so many rows of each at once."""
+    """One partition of each stream, this many rows of each at once."""
     for start in range(0, ROWS, rows):
         numbers = range(start, min(start + rows, ROWS))
         yield [(0, numbers), (1, numbers)]

@@ -40,7 +40,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     running = SimpleNamespace(query=None)
     for module in (window_join, cell_state):
         monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: running.query))
-    monkeypatch.setattr(segments, "_mapped", OrderedDict())
+    for kept in ("_mapped", "_made"):
+        monkeypatch.setattr(segments, kept, OrderedDict())
     monkeypatch.setattr(segments, "_verified", {})
     monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
     return running

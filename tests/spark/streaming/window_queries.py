@@ -43,7 +43,7 @@ class Query(NamedTuple):
 
 
 def read(name: str, rows: int) -> Query:
-    """A query over so many rows of each stream; skips the test where the data is not there."""
+    """A query over this many rows of each stream; skips the test where the data is not there."""
     try:
         return QUERIES[name](rows)
     except SkipTest as missing:

@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import no_matches
+from dovetail.columns.row_store import RowStore
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import Budget
 from dovetail.storage.residence import met_in_memory
-from dovetail.storage.row_store import RowStore
 
 
 class BlockStep(NamedTuple):
@@ -304,7 +305,7 @@ class BlockWork:
         return rows, sum(block.nbytes for block in blocks) + self._joining.extra_row_bytes * rows
 
     def _none(self) -> Matches:
-        return Matches.none(self._schemas)
+        return no_matches(self._schemas)
 
 
 def _joined_in_memory(mine: Loaded, my_rows: Rows, theirs: Loaded, their_rows: Rows) -> Flags:

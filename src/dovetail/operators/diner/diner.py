@@ -29,9 +29,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.row_store import MOST_BYTES
+from dovetail.columns.taking import take_rows
 from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
-from dovetail.core.rows import Matches, Rows, Side, take_rows
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.blockwise.regions import Policy, Regions
 from dovetail.operators.diner.eviction_trial import EvictionTrial
@@ -41,7 +43,6 @@ from dovetail.operators.protocol import Approach, JoinOperator, Manifest, Operat
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
-from dovetail.storage.row_store import MOST_BYTES
 
 MOST_PAIRS = 1 << 18  # in one yield
 EVICTION_PARAMETERS = {"regions": int, "middle": str, "ties": str, "counted": bool, "ageing": bool}

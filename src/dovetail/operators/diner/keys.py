@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import Band, Condition, Equal, Less, Overlap, closed_bounds, columns_of, keyed_rows, matching
 from dovetail.condition.expression import Expression, type_of
+from dovetail.core.buffers import byte_strings
 from dovetail.core.codes import float_codes, is_fixed, rough_codes, saturating_range
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels.band import DOUBLE_STEP, LARGEST, LEAST, MOST, SINGLE_STEP, SMALLEST, code_floats
@@ -205,11 +206,8 @@ class OrderKeys:
     def _codes(self, column: pa.Array) -> Words:
         if not self.is_text:
             return rough_codes(column)
-        texts = pc.cast(column, pa.large_binary())
-        offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        return prefix_codes(
-            offsets, np.frombuffer(texts.buffers()[2] or b"", np.uint8), np.frombuffer(self.learned, np.uint8)
-        )
+        texts = byte_strings(pc.cast(column, pa.large_binary()))
+        return prefix_codes(*texts, np.frombuffer(self.learned, np.uint8))
 
     @staticmethod
     def _middle(size: int) -> tuple[int, int]:

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.row_store import MOST_BYTES
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Rows, Side, chunk_ranges
 from dovetail.kernels.sorting import expand, find_sorted, sort_codes
@@ -37,7 +38,6 @@ from dovetail.storage.packed_rows import PackedRows
 from dovetail.storage.residence import ArrivalTicks, Clock
 from dovetail.storage.resident_snapshot import Held, Marks, Survivors
 from dovetail.storage.row_marks import RowMarks
-from dovetail.storage.row_store import MOST_BYTES
 
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]

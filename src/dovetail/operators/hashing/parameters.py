@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
+from dovetail.columns.row_store import MOST_BYTES
 from dovetail.errors import InputError
 from dovetail.operators.hashing.partitions import HashPartitions
 from dovetail.storage.budget import Budget
-from dovetail.storage.row_store import MOST_BYTES
 
 BUFFERS = 16  # 1/16 of a budget in bytes is for the input buffer and for rows that are copied
 TASKS = 4  # and 1/4 for tasks

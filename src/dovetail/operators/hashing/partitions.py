@@ -17,13 +17,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, take_rows
+from dovetail.columns.batches import concatenate
+from dovetail.columns.row_store import MOST_BYTES
+from dovetail.columns.taking import take_rows
+from dovetail.core.rows import Rows
 from dovetail.kernels.hashing import partitions_of
 from dovetail.kernels.sorting import sort_codes
 from dovetail.storage.hash_table import CompactTable
 from dovetail.storage.packed_rows import PackedRows
 from dovetail.storage.residence import NEVER, ArrivalTicks, Ticks
-from dovetail.storage.row_store import MOST_BYTES
 
 Hashes = NDArray[np.int64]
 Counts = NDArray[np.int64]
@@ -52,7 +54,7 @@ def concat_rows(parts: list[Stayed]) -> Stayed:
     if len(parts) == 1:
         return parts[0]
     columns = (np.concatenate(column) for column in zip(*(part[1:] for part in parts), strict=True))
-    return Stayed(pa.concat_batches([part.batch for part in parts]), *columns)
+    return Stayed(concatenate([part.batch for part in parts]), *columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,17 +25,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import concatenate
+from dovetail.columns.row_store import RowStore
+from dovetail.columns.taking import take_rows
 from dovetail.condition import matching
 from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
-from dovetail.core.rows import Matches, Rows, Side, chunk_ranges, take_rows
+from dovetail.core.rows import Matches, Rows, Side, chunk_ranges
 from dovetail.kernels.sorting import expand, find_hashes
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.operators.protocol import Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.hash_table import HashTable
-from dovetail.storage.row_store import RowStore
 
 Hashes = NDArray[np.int64]
 
@@ -119,7 +121,7 @@ class HashSide:
         self._parts = []
         while (crowd := _runs_to_merge(self.runs)) is not None:
             mapped = [self._map(run) for run in crowd]
-            batch = pa.concat_batches([b for b, _ in mapped])
+            batch = concatenate([b for b, _ in mapped])
             merged = self._write(batch, np.concatenate([h for _, h in mapped]))
             self.runs = [run for run in self.runs if run not in crowd] + [merged]
         self._mapped = {run.name: self._mapped[run.name] for run in self.runs if run.name in self._mapped}

@@ -21,10 +21,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import no_matches
+from dovetail.columns.taking import take_rows
 from dovetail.condition import matching
 from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
-from dovetail.core.rows import Matches, Side, take_rows
+from dovetail.core.rows import Matches, Side
 from dovetail.kernels.hashing import partitions_of
 from dovetail.operators.hashing.cell_keys import axes_of, predicates_with_axes, spilling_keys
 from dovetail.operators.hashing.flushing import (
@@ -257,7 +259,7 @@ class SpillingHash(JoinOperator):
                 return
             self._shrink(self._memory.beside)
             yield from self._run_open()
-            yield Matches.none(self._schemas)
+            yield no_matches(self._schemas)
 
     def _finish_open(self) -> Iterator[Matches]:
         """The rest of the open task."""

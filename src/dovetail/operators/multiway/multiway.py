@@ -9,12 +9,14 @@ by its own arrival; so a result was found online if and only if all stays of its
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.row_store import MOST_BYTES
 from dovetail.core.rows import Matches, Rows
 from dovetail.matching.expansion import (
     Hop,
@@ -36,7 +38,6 @@ from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
-from dovetail.storage.row_store import MOST_BYTES
 
 ROW_BYTES = 200  # of a row, where a budget is in rows
 SCRATCH_BYTES = 16_000_000  # that work on residents may take beside the budget
@@ -284,9 +285,9 @@ class MultiwayOperator(JoinOperator):
     def usage(self) -> Usage:
         return self._state.usage
 
+    @abstractmethod
     def _flush(self) -> bool:
         """Evict some rows; False where there are none."""
-        raise NotImplementedError
 
     def _flush_all(self) -> None:
         """Evict all rows."""

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.batches import concatenate, no_matches
 from dovetail.core.rows import Matches, Rows
 from dovetail.matching.expansion import Hop, Partial, Paths, checked, expand, results
 from dovetail.matching.links import Attribute
@@ -142,7 +143,7 @@ class SpilledBlocks:
         self._yielded = 0
         self._pieces: Iterator[Matches] = iter(())  # and the following ones
         self._loaded: dict[str, tuple[tuple[int, range], _Loaded]] = {}
-        self._nothing = Matches.none(tuple(paths.graph.schemas.values()))
+        self._nothing = no_matches(tuple(paths.graph.schemas.values()))
 
     def write(self, box: int, alias: str, rows: pa.RecordBatch, left: int) -> None:
         """Store rows that left memory at that tick."""
@@ -276,7 +277,7 @@ class SpilledBlocks:
     def _read(self, alias: str, number: int, numbers: range) -> _Loaded:
         spilled = [self._boxes[number][1][alias][i] for i in numbers]
         batches = [self._store.read(s.block) for s in spilled]
-        rows = Batch(self._paths.attributes[alias], batches[0] if len(batches) == 1 else pa.concat_batches(batches))
+        rows = Batch(self._paths.attributes[alias], concatenate(batches))
         left: Rows = np.repeat(np.array([s.left for s in spilled]), [s.block.rows for s in spilled])
         index_bytes = extra_bytes(len(rows), len(self._paths.attributes[alias]))
         return _Loaded(rows, left, sum(s.block.nbytes for s in spilled) + index_bytes)

@@ -30,6 +30,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.batches import no_matches
 from dovetail.condition.graph import Graph
 from dovetail.core.codes import add_saturating, float_codes
 from dovetail.core.rows import Matches
@@ -270,7 +271,7 @@ class _GroupCallbacks:
         self._graph = graph
         self._paths = paths
         self._tally = tally
-        self.nothing = Matches.none(tuple(graph.schemas.values()))
+        self.nothing = no_matches(tuple(graph.schemas.values()))
 
     def select_needed(self, number: int, items: Items) -> Items:
         return items

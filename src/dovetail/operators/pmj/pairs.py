@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import concatenate, no_matches
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Matches, Rows, Side, take_rows
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.estimation.estimate import Estimator
 from dovetail.kernels.windows import apart
 from dovetail.matching.matcher import build_matcher
@@ -25,7 +27,7 @@ Flags = NDArray[np.bool_]
 Check = Callable[[Rows, Rows], tuple[Rows, Rows]]
 """Those of the pairs that count."""
 
-ROOM = 1 << 18  # pairs in one yield
+MOST_PAIRS = 1 << 18  # pairs in one yield
 CHUNK = 512  # rows of each side, of early pairs
 
 
@@ -106,7 +108,7 @@ class JoinTypeEmitter:
             if self.partnered.how is JoinType.LEFT_SEMI:
                 yield Matches.single(Side.LEFT, left, first)
             return
-        for lefts, rights in matcher.pairs(ROOM):
+        for lefts, rights in matcher.pairs(MOST_PAIRS):
             self._counters.pairs_tested += len(lefts)
             if check is not None:
                 lefts, rights = check(lefts, rights)
@@ -145,8 +147,8 @@ class InOrder:
 
     def emit_sorted(self) -> Iterator[Matches]:
         if self._pairs:
-            left = pa.concat_batches([take_rows(pairs.left, pairs.left_rows) for pairs in self._pairs])
-            right = pa.concat_batches([take_rows(pairs.right, pairs.right_rows) for pairs in self._pairs])
+            left = concatenate([take_rows(pairs.left, pairs.left_rows) for pairs in self._pairs])
+            right = concatenate([take_rows(pairs.right, pairs.right_rows) for pairs in self._pairs])
             order = np.argsort(np.concatenate(self._places), kind="stable")
             yield Matches.pairs(left, order, right, order)
 
@@ -204,7 +206,7 @@ class MergedPairs:
         self._estimator = estimator
         self._early = early
         self._sorts = sorts
-        self.nothing: Matches = Matches.none(condition.schemas)
+        self.nothing: Matches = no_matches(condition.schemas)
 
     @property
     def repeats(self) -> bool:

@@ -32,8 +32,11 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from dovetail.columns.batches import no_matches, slices
+from dovetail.columns.row_store import RowStore
+from dovetail.columns.taking import take_rows
 from dovetail.condition.graph import Graph
-from dovetail.core.rows import Matches, Side, slices, take_rows
+from dovetail.core.rows import Matches, Side
 from dovetail.errors import InputError
 from dovetail.estimation.measures import Measures
 from dovetail.estimation.order import PlacedMatches
@@ -45,7 +48,6 @@ from dovetail.operators.pmj.scheduler import STRICTNESS, MergeScheduler
 from dovetail.operators.protocol import EVERY, Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER, Budget, Shares
-from dovetail.storage.row_store import RowStore
 
 FIRST_ROWS = 1 << 12  # joined before memory is full; then twice as many, and so on, while the first run is built
 
@@ -295,7 +297,7 @@ class Pmj(JoinOperator):
                 for results in self._giving.meet(mine, theirs, numbers):
                     yield results, self._count_early(results, first_left, first_right)
         yield (
-            Matches.none(self._condition.schemas),
+            no_matches(self._condition.schemas),
             EarlyPairCounts.none(),
         )  # yields at least once
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dovetail.core.rows import Rows, Side, take_rows
+from dovetail.columns.taking import take_rows
+from dovetail.core.rows import Rows, Side
 from dovetail.errors import BudgetError
 from dovetail.kernels.sorting import sort_codes
 from dovetail.matching.sweep_order import NO_SOURCES, NO_WORDS, Items, SweepOrder, Words, concat_items

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import put_together
+from dovetail.columns.batches import put_together
 from dovetail.matching.sorted_part import PartBuilder, SortedPart, Zone
 from dovetail.matching.window_positions import COLUMNS, Extent, Flags, WindowPositions
 from dovetail.storage.blocks import Block, BlockStore
@@ -70,6 +70,11 @@ class Run:
         """What `write_flags` wrote."""
         self.partnered, self.reported, self.flags_block = partnered, reported, block
         self._flags_then = self._flags()
+
+    def clear_flags(self) -> None:
+        """Nothing has been said of its rows, and nothing is kept of that."""
+        self.partnered, self.reported = np.zeros(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+        self.flags_block, self._flags_then = None, b""
 
     def _flags(self) -> bytes:
         return np.packbits(self.partnered).tobytes() + np.packbits(self.reported).tobytes()

@@ -23,8 +23,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import concatenate
+from dovetail.columns.taking import take_rows
 from dovetail.core.codes import LEAST, MOST
-from dovetail.core.rows import Side, take_rows
+from dovetail.core.rows import Side
 from dovetail.matching.sorted_part import PartBuilder, Zone, ZoneMaps, can_match
 from dovetail.matching.window_positions import Extent, Flags, WindowPositions, Words, joined
 from dovetail.operators.protocol import Workspace
@@ -138,6 +140,7 @@ class Runs:
         self._tracked = tracked  # whether partners of its rows are
         self._runs: list[Run] = []
         self._parts: list[SpilledPart] = []
+        self._held_parts = False  # whether the budget knows of some
         self.free_memory: Callable[[int, int], None] = lambda rows, nbytes: None  # in memory, for a new run
 
     def __iter__(self) -> Iterator[Run]:
@@ -256,7 +259,9 @@ class Runs:
     def hold(self) -> None:
         """Tell the budget what is in memory."""
         self._budget.hold(f"{self._side.alias} window", self.resident_rows, self.nbytes)
-        self._budget.hold(f"{self._side.alias} parts", 0, self.parts_nbytes)
+        if self._parts or self._held_parts:
+            self._budget.hold(f"{self._side.alias} parts", 0, self.parts_nbytes)
+            self._held_parts = bool(self._parts)
 
     def write(self) -> list[dict[str, Any]]:
         """All runs as immutable blocks: rows and orders once, flags when they have changed."""
@@ -273,20 +278,35 @@ class Runs:
     def read(self, runs: list[dict[str, Any]]) -> None:
         """What `write` described. With a smaller budget than before, runs are cut and spilled."""
         for fields in runs:
-            blocks = {kind: Block.from_json(block) for kind, block in fields["blocks"].items()}
-            flags_block = blocks.pop("flags", None)
+            described = dict(fields["blocks"])
+            flags_block = Block.from_json(described.pop("flags")) if "flags" in described else None
             flags = self._read_flags(flags_block)
             if "spilled" in fields and self._budget.limit is not None:
+                blocks = {kind: Block.from_json(block) for kind, block in described.items()}
                 part = SpilledPart.of_json(fields["spilled"], blocks, fields["way"])
                 if self._fits_part(part.rows, part.run_bytes):
                     self._readmit_part(part, flags, flags_block)
                     continue
-            stored = {kind: self._store.read(block, verify=True) for kind, block in blocks.items()}
-            run = Run.of_blocks(stored, blocks, self._schema, self._builder, fields["way"])
-            if flags is not None:
+            run = self._read_run(described, fields["way"])
+            if flags is None:
+                run.clear_flags()
+            else:
                 run.take_flags(*flags, flags_block)
             self._readmit(run)
         self.hold()
+
+    def _read_run(self, described: dict[str, Any], way: int) -> Run:
+        """A run as it was written, with any flags. Sorted ones are kept: they consist of what is mapped."""
+        names = [fields["name"] for fields in described.values()]
+        made = self._store.find_made(names)
+        if isinstance(made, Run):
+            return made
+        blocks = {kind: Block.from_json(fields) for kind, fields in described.items()}
+        stored = {kind: self._store.read(block, verify=True) for kind, block in blocks.items()}
+        run = Run.of_blocks(stored, blocks, self._schema, self._builder, way)
+        if run.kept.part is not None:
+            self._store.keep_made(names, run)
+        return run
 
     def _read_flags(self, block: Block | None) -> tuple[Flags, Flags] | None:
         if block is None:
@@ -398,7 +418,7 @@ class Runs:
             np.concatenate([run.partnered for run in runs]),
             np.concatenate([run.reported for run in runs]),
         )
-        batch = pa.concat_batches([run.kept.batch for run in runs])
+        batch = concatenate([run.kept.batch for run in runs])
         way = max(runs, key=lambda run: run.rows).kept.way  # where there are no probes that could tell
         merged = self._sort_rows(batch, joined([run.places for run in runs]), flags, probes, way)
         self._budget.release(MERGED)

@@ -34,13 +34,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.taking import take_rows
 from dovetail.condition.evaluate import passing
 from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored
 from dovetail.condition.predicates import Condition
 from dovetail.condition.select import Aggregate
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Matches, Rows, Side, take_rows
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.matching.sorted_part import PartBuilder, ProbeBatch, SortedPart, ZoneMaps
 from dovetail.matching.window_positions import (
     LEAST,
@@ -66,6 +67,7 @@ from dovetail.window import Window
 
 MOST_PAIRS, FEWEST_PAIRS = 1 << 20, 1 << 12  # in one yield
 PAIRS_SHARE = 64  # a budget in bytes lists no more than 1 / this of it: pairs are not counted, but should be few
+FEW_ROWS = 1 << 10  # of a run, at the edge of the window: looking at all pairs costs less than two lists of them
 PROBES = "probes"  # holder of memory
 PROBE_BYTES = 8 + 2 * (8 + 4)  # of a row: its number, two codes and its place by each
 EVERYTHING = Window(2**62, 2**62)
@@ -327,7 +329,11 @@ class Spo(WindowedOperator):
             certain = sure_rows(self._window, side, mine.extent, run.places)
             if itself:
                 certain &= (run.places.own < mine.extent.own[0]) | (run.places.own > mine.extent.own[1])
-            doubtful = ~certain & ~gone_rows(self._window, side, mine.extent, run.places)
+            doubtful = ~gone_rows(self._window, side, mine.extent, run.places)
+            if run.rows <= FEW_ROWS and self._how.emits_pairs:
+                certain = np.zeros(run.rows, np.bool_)
+            else:
+                doubtful &= ~certain
             if certain.any():
                 yield from self._list_pairs(side, probing, mine, run, run.kept.only(certain), all_in=True)
             if doubtful.any():

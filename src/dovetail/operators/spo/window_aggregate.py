@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.aggregates import ROW, finish, partial_columns, partial_schema, partials_by_row
+from dovetail.columns.taking import take_rows
 from dovetail.condition.select import Aggregate
-from dovetail.core.rows import Side, take_rows
+from dovetail.core.rows import Side
 from dovetail.matching import Parts
 from dovetail.matching.kernel_pairs import These
 from dovetail.matching.matcher import Part

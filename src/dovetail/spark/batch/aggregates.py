@@ -81,7 +81,7 @@ def aggregate_tables(request: Request, inputs: Inputs, aggregates: Mapping[str, 
 
 def _bind_tables(request: Request, inputs: Inputs) -> Bound:
     if any(frame.isStreaming for frame in inputs):
-        raise PlanError("a stream has no final result; join it, then count or aggregate in the query.")
+        raise PlanError("a stream has no final result. Join it, then count or aggregate in the query.")
     prepare_workers(inputs[0].sparkSession)
     return bind_frames(request.on, *inputs, request.trusted)
 

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dovetail.condition import spark_sql
+from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.planning.planner import SPARK
 from dovetail.spark.frames.binding import by_position, joined_names, position_name
 from dovetail.spark.frames.planned import FrameJoin
 

@@ -21,8 +21,9 @@ from pyspark.sql.types import MapType, StructField, StructType, VariantType
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.execution.at_rest import Joining, Work, limit_work
+from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.planning.planner import NATIVE, SPARK, with_estimate
+from dovetail.planning.planner import NATIVE, with_estimate
 from dovetail.planning.statistics import Samples
 from dovetail.request import Request
 from dovetail.routing import Task, choose_router, in_tasks, one_bucket

@@ -26,8 +26,8 @@ from dovetail.condition.expression import type_of
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.matching.nearest_in_order import Direction, InOrder, read_order
+from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.planning.planner import SPARK
 from dovetail.spark.batch.tables import contents
 from dovetail.spark.best.ranges import Cuts, find_cuts
 from dovetail.spark.frames.binding import Bound, after_join, position_name

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from dovetail.condition import columns_of, is_opaque, spark_sql, text_of
 from dovetail.condition.best import Best
 from dovetail.condition.expression import type_of
+from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.planning.planner import SPARK
 from dovetail.spark.frames.binding import by_position, joined_names, position_name
 from dovetail.spark.frames.planned import FrameJoin, Planned
 from dovetail.spark.frames.schemas import only_spark_compares

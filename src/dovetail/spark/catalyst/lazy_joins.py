@@ -31,7 +31,7 @@ from dovetail.condition import is_opaque, spark_sql
 from dovetail.core.join_types import JoinType
 from dovetail.errors import ConditionError, DovetailError
 from dovetail.options import Where
-from dovetail.planning.planner import SPARK
+from dovetail.planning.kernel_plans import SPARK
 from dovetail.request import Request
 from dovetail.result_columns import ResultColumns
 from dovetail.spark import joins

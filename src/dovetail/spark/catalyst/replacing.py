@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from dovetail.errors import DovetailError
-from dovetail.planning.planner import SPARK
+from dovetail.planning.kernel_plans import SPARK
 from dovetail.request import Request
 from dovetail.spark.catalyst.strategy import JavaFunction
 from dovetail.spark.joins import join_dataframes, plan_unseen

@@ -6,6 +6,7 @@ session to start again, and the classes are compiled against the Spark that runs
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from importlib.resources import files
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -73,11 +74,11 @@ def make_object(spark: SparkSession, name: str) -> Any:
     return java_class(spark, name).getDeclaredConstructor(no_kinds).newInstance(nothing)
 
 
-class JavaFunction:
+class JavaFunction(ABC):
     """A function of Python, for Java to call. It must not raise: py4j would lose the error."""
 
     class Java:
         implements = ["java.util.function.Function"]  # noqa: RUF012  as py4j reads it
 
-    def apply(self, given: Any) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def apply(self, given: Any) -> Any: ...

@@ -22,11 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition
 from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored_expression
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Side, take_rows
+from dovetail.core.rows import Side
 from dovetail.diag.choice import Wish, choose_diagonal, plan_diagonal
 from dovetail.diag.ring import Repeats
 from dovetail.diag.slices import Range, Sliced, SliceJoin, Survey, cut_slices

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from dovetail.columns.batches import concatenate
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition
-from dovetail.core.rows import Side, take_rows
+from dovetail.core.rows import Side
 from dovetail.routing.routers import Router, Visits
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected
 from dovetail.spark.session.workers import freeze_modules
@@ -124,7 +126,7 @@ class _Writing:
         for cells, batches in self._waiting.items():
             if cells not in self._open:
                 self._open[cells] = self._store.open_paged(self._schema, self._stem)
-            self._open[cells].write(pa.concat_batches(batches))
+            self._open[cells].write(concatenate(batches))
         self._waiting, self._bytes = {}, 0
 
 

@@ -18,8 +18,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from dovetail.columns.batches import one_batch
 from dovetail.condition import Condition
-from dovetail.core.rows import Side, one_batch
+from dovetail.core.rows import Side
 from dovetail.errors import StateError
 from dovetail.planning.statistics import Samples
 from dovetail.spark.batch.tables import contents

@@ -96,5 +96,5 @@ class WaveLog:
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"{directory} is damaged: {error}. Remove it and start again.") from error
         if not same:
-            raise StateError(f"{directory} holds another progressive join: give work_dir= another directory.")
+            raise StateError(f"{directory} belongs to another progressive join. Give work_dir= another directory.")
         return log

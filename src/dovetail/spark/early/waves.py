@@ -23,11 +23,12 @@ from pyspark.sql import SparkSession
 
 from dovetail.aggregates import partial_columns
 from dovetail.aggregates.columns import columns_of
+from dovetail.columns.batches import empty_batch
 from dovetail.condition import text_of
 from dovetail.condition.select import Aggregate, parse_aggregates
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Estimate
-from dovetail.core.rows import Phase, Side, empty_batch
+from dovetail.core.rows import Phase, Side
 from dovetail.errors import PlanError
 from dovetail.estimation.weighted_sample import WeightedSample
 from dovetail.execution.at_rest import Aggregating, Joining, Work

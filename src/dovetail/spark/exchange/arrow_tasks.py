@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
-from dovetail.core.codes import decimal_words
+from dovetail.core.buffers import decimal_words
 from dovetail.spark.exchange.packing import Rewrite
 from dovetail.spark.session.workers import freeze_modules
 

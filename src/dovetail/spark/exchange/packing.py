@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Side, chunk_ranges, put_together, take_rows
+from dovetail.columns.batches import concatenate, put_together
+from dovetail.columns.taking import take_rows
+from dovetail.core.rows import Side, chunk_ranges
 from dovetail.execution.output import fitting_rows
 from dovetail.routing.routers import Hypercube, Router, Spread, Visits
 from dovetail.spark.session.workers import freeze_modules
@@ -166,7 +168,7 @@ def collected(
 
 def _together(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
     """All of them as one; the list is empty then."""
-    whole = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+    whole = concatenate(waiting)
     waiting.clear()
     return whole
 

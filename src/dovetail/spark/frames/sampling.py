@@ -15,8 +15,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row
 
+from dovetail.columns.batches import concatenate, empty_batch
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition
-from dovetail.core.rows import Side, empty_batch, take_rows
+from dovetail.core.rows import Side
 from dovetail.planning.statistics import SAMPLE, Reach, Sample, Samples, measure, sampled_columns
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, from_bytes, to_bytes
 from dovetail.spark.frames.file_rows import FileRows
@@ -106,7 +108,7 @@ def _draw(
         reached = measured if reached is None else reached if measured is None else reached + measured
         drawn = rng.random(new.num_rows)
         low = np.flatnonzero(drawn < ranks.max()) if len(ranks) == size else np.arange(new.num_rows)
-        kept, ranks = pa.concat_batches([kept, take_rows(new, low)]), np.concatenate([ranks, drawn[low]])
+        kept, ranks = concatenate([kept, take_rows(new, low)]), np.concatenate([ranks, drawn[low]])
         if len(ranks) > size:  # the rows with the smallest random ranks are a uniform sample
             chosen = np.argpartition(ranks, size)[:size]
             kept, ranks = take_rows(kept, chosen), ranks[chosen]
@@ -133,7 +135,7 @@ def _one_sample(found: list[Row], condition: Condition, schema: pa.Schema, size:
         part = from_bytes(row.sample)
         wanted = min(part.num_rows, -(-size * row.rows // max(1, rows)))
         parts.append(take_rows(part, rng.choice(part.num_rows, wanted, replace=False)))
-    return Sample(rows, pa.concat_batches(parts), reduce(operator.add, reached) if reached else None)
+    return Sample(rows, concatenate(parts), reduce(operator.add, reached) if reached else None)
 
 
 def measured_row_bytes(frame: DataFrame) -> int:

@@ -39,7 +39,7 @@ def join_several_streams(
     """The join as a streaming DataFrame. `frames` are the inputs with their columns named by position."""
     still = [alias for alias, frame in inputs.items() if not frame.isStreaming]
     if still:
-        raise PlanError(f"{', '.join(still)}: at rest, while others are streams. Join them two at a time.")
+        raise PlanError(f"{', '.join(still)}: these are at rest, and others are streams. Join them two at a time.")
     ends = _ends(plan.graph, request.end)
     setting = stream_setting(next(iter(inputs.values())), request, ends is not None, ends is None)
     router = hypercube(plan.graph, dict.fromkeys(plan.graph.aliases, 1), request.cells or setting.partitions)

@@ -21,7 +21,9 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Side, take_rows
+from dovetail.columns.batches import concatenate
+from dovetail.columns.taking import take_rows
+from dovetail.core.rows import Side
 from dovetail.matching.window_positions import WindowPositions
 from dovetail.spark.exchange.packing import from_bytes, to_bytes
 
@@ -82,7 +84,7 @@ def _side(
     everyone = [turns(counts, i) for i in mine]
     here = [numbers[_positions(sources[keys[i]])] for i, numbers in zip(mine, everyone, strict=True)]
     numbers = np.concatenate(here)
-    batch = pa.concat_batches([p.rows for i in mine for p in sources[keys[i]]])
+    batch = concatenate([p.rows for i in mine for p in sources[keys[i]]])
     order = np.argsort(numbers)
     own = np.searchsorted(np.sort(np.concatenate(everyone)), numbers[order])
     tells = np.concatenate([p.tells for i in mine for p in sources[keys[i]]])[order]

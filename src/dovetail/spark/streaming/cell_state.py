@@ -25,6 +25,9 @@ from dovetail.storage.segments import SegmentStore
 from dovetail.storage.store import Store
 from dovetail.storage.stored_state import CELL, parse_manifest, write_copy
 
+_written: dict[tuple[str, int], str] = {}
+"""The latest manifest that this process has made of a cell, by the place of its join."""
+
 
 class CellState:
     """Made anew for each micro-batch. `value` is Spark's: a row with a column."""
@@ -36,16 +39,21 @@ class CellState:
         self._join, self._cell, self._batch = join, cell, batch
         document = value.get()
         self._text: str | None = None if document is None else document[0]
-        self._stored: dict[str, Any] | None = None if self._text is None else parse_manifest(self._text)
+        self._stored: dict[str, Any] | None = None if self._text is None else self._parse(self._text)
         check_layout(join, layout, is_new=self.is_new)
         self._layout = layout_digest(layout)
         if self._stored is not None and self._stored.get("layout", self._layout) != self._layout:  # 0.2 has none
             raise StateError(
-                f"the manifest of cell {cell} in the checkpoint was made by another join than the one that {join} is "
-                f"of. Start the query as before, or with a new checkpoint. {RECOVERY}"
+                f"the manifest of cell {cell} in the checkpoint belongs to another join than the state in {join}. "
+                f"Start the query as before, or with a new checkpoint. {RECOVERY}"
             )
         version = 1 + (self._stored["version"] if self._stored is not None else 0)
         self.segments = SegmentStore(join / CELL.format(cell), version, stay_mapped=stay_mapped)
+
+    def _parse(self, text: str) -> dict[str, Any]:
+        """What this process has written itself need not be checked."""
+        known: dict[str, Any] = json.loads(text) if _written.get((self._join.key, self._cell)) == text else {}
+        return known or parse_manifest(text)
 
     @property
     def is_new(self) -> bool:
@@ -97,6 +105,7 @@ class CellState:
         """Let it be committed with the micro-batch; returns it as text."""
         text = json.dumps({**document, "layout": self._layout})
         self._value.update((text,))
+        _written[self._join.key, self._cell] = text
         return text
 
 

@@ -83,7 +83,7 @@ def check_layout(join: Place, layout: dict[str, Any], *, is_new: bool = True) ->
         text = place.get(LAYOUT) if has_cells else None
         if text is None and (has_cells or not is_new):
             raise StateError(
-                f"{place / LAYOUT} is missing, which says by which join the state was made. Give the state_dir= that "
+                f"{place / LAYOUT} is missing. It says which join made the state. Give the state_dir= that "
                 f"the query had before. {RECOVERY}"
             )
     if text is None:

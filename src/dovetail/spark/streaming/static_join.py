@@ -20,19 +20,22 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from dovetail.columns.batches import slices
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition, keyed_rows
 from dovetail.condition.expression import Expression, type_of
 from dovetail.condition.mirror import mirrored
 from dovetail.core.codes import Words, is_fixed, order_codes
-from dovetail.core.rows import Matches, Rows, Side, slices, take_rows
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.errors import StateError
 from dovetail.execution.at_rest import Joining
 from dovetail.execution.out_of_core import chunk_size
 from dovetail.execution.output import fitting_rows, result_batches
 from dovetail.kernels.taking import mark
 from dovetail.matching.sorted_part import PartBuilder, SortedPart, Zone, ZoneMaps, can_match
+from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import JoinPlan
-from dovetail.planning.planner import SPARK, InputFacts
+from dovetail.planning.planner import InputFacts
 from dovetail.planning.statistics import Sample
 from dovetail.routing.routers import Spread, Visits
 from dovetail.spark.batch.spark_join import by_spark, join_by_spark
@@ -248,5 +251,5 @@ class _LoadedTable:
         except StateError as error:
             raise StateError(
                 f"a part of the table that is joined with the stream: {str(error).removesuffix(RECOVERY)}"
-                "Stop the query, call dovetail.join again, which reads the table anew, and go on from the checkpoint."
+                "Stop the query, call dovetail.join again, which reads the table anew, and continue from there."
             ) from error

@@ -19,7 +19,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dovetail.core.rows import Arrival, Side, Watermark, empty_batch, take_rows
+from dovetail.columns.batches import empty_batch
+from dovetail.columns.taking import take_rows
+from dovetail.core.rows import Arrival, Side, Watermark
 from dovetail.execution.driver import Found
 from dovetail.matching.window_positions import Placement, late_flags
 from dovetail.operators.protocol import WindowCosts, WindowedOperator

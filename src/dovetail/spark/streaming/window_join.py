@@ -29,8 +29,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from dovetail.columns.taking import take_rows
 from dovetail.condition.select import Aggregate
-from dovetail.core.rows import Side, take_rows
+from dovetail.core.rows import Side
 from dovetail.matching.window_positions import event_times
 from dovetail.routing.routers import Router, Visits
 from dovetail.spark.exchange.labels import spread_labels

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dovetail.columns.taking import FEW_ROWS, Gatherer, gather
 from dovetail.core.rows import Matches, Side
-from dovetail.execution.output import FEW_ROWS, Gatherer, gather, result_batches
+from dovetail.execution.output import result_batches
 
 ROWS = 500
 RNG = np.random.default_rng(1)
@@ -80,7 +81,7 @@ def test_strings_too_long_for_one_batch_come_in_several(monkeypatch: pytest.Monk
     batch = pa.record_batch({"s": ["x" * 100, "y" * 50]})
     rows = np.zeros(400, np.int32)
     monkeypatch.setattr("dovetail.kernels.taking.MOST_BYTES", {4: 10_000, 8: 2**63 - 1})
-    monkeypatch.setattr("dovetail.execution.output.FEW_ROWS", 100)
+    monkeypatch.setattr("dovetail.columns.taking.FEW_ROWS", 100)
     batches = list(result_batches(Matches.single(Side.LEFT, batch, rows), batch.schema))
     assert [b.num_rows for b in batches] == [100, 100, 100, 100]
     assert pa.Table.from_batches(batches).column("s").to_pylist() == ["x" * 100] * 400

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from tests.seed import seeded
 
-from dovetail.storage.row_store import RowStore
+from dovetail.columns.row_store import RowStore
 
 TYPES = [
     pa.int8(),

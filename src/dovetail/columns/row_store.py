@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, put_together, take_rows
-
-Bytes = NDArray[np.uint8]
+from dovetail.columns.batches import put_together
+from dovetail.columns.taking import take_rows
+from dovetail.core.buffers import Bytes, buffer_bytes
+from dovetail.core.rows import Rows
 
 GROWTH = 4  # memory that was never touched costs nothing, copying does
 
@@ -96,7 +97,7 @@ class _Fixed:
 
     def append(self, array: pa.Array) -> None:
         self.validity.append(array)
-        raw = np.frombuffer(array.buffers()[1] or b"", np.uint8)
+        raw = buffer_bytes(array.buffers()[1])
         self.values.append(raw[array.offset * self.width : (array.offset + len(array)) * self.width])
 
     def view(self) -> pa.Array:
@@ -156,9 +157,8 @@ class _Strings:
     def append(self, array: pa.Array) -> None:
         self.validity.append(array)
         first, last = self.offsets.append(array)
-        data = array.buffers()[2]
         if last > first:
-            self.data.append(np.frombuffer(data, np.uint8)[first:last])
+            self.data.append(buffer_bytes(array.buffers()[2])[first:last])
 
     def view(self) -> pa.Array:
         buffers = [self.validity.view(), self.offsets.buffer.view(), self.data.view()]
