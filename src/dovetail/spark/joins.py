@@ -58,7 +58,7 @@ def best_dataframes(request: Request) -> DataFrame:
 
 def explain_dataframes(request: Request) -> JoinPlan:
     """The plan of a join; samples the inputs as the join itself would."""
-    if request.top is not None:
+    if request.top is not None or request.call in ("asof", "nearest"):
         _check_places(request)
         return _plan_best(joined_request(request, columns_of_result(request))).plan
     if request.order_by is not None and request.call == "progressive":
