@@ -110,6 +110,18 @@ def test_names_that_differ() -> None:
     assert dovetail.asof(left, right, ("ts", "time"), by=by)["bid"].to_pylist() == [1, 2]
 
 
+def test_names_of_pandas_and_polars() -> None:
+    left, right = _quotes(300, 5, "text")
+    right = right.rename(columns={"ts": "time", "key": "ticker"})
+    for theirs in (
+        {"left_on": "ts", "right_on": "time", "left_by": "key", "right_by": "ticker", "allow_exact_matches": False},
+        {"left_on": ["ts"], "right_on": ["time"], "by_left": ["key"], "by_right": ["ticker"], "strategy": "forward"},
+    ):
+        ours = {"exact": theirs.get("allow_exact_matches", True), "direction": theirs.get("strategy", "backward")}
+        found = left.dovetail.asof(right, **theirs)
+        assert found.equals(left.dovetail.asof(right, ("ts", "time"), by=("key", "ticker"), **ours))
+
+
 UTC_NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
 
@@ -169,7 +181,12 @@ def test_nothing_on_one_side() -> None:
         ({"on": "t", "direction": "sideways"}, "direction must be one of backward, forward, nearest"),
         ({"on": "t", "how": "full"}, "exchange the inputs"),
         ({"on": "t", "how": "left_anti"}, "not which is the best"),
-        ({"on": "t", "allow_exact_matches": False}, "no argument 'allow_exact_matches'"),
+        ({"left_on": "t"}, "left_on= and right_on= belong together"),
+        ({"on": "t", "left_on": "t", "right_on": "t"}, "in place of on="),
+        ({"on": "t", "left_by": ["s", "t"], "right_by": "s"}, "the same number of columns"),
+        ({"on": "t", "direction": "forward", "strategy": "nearest"}, "strategy= is direction= here"),
+        ({"on": "t", "left_index": True}, "An index level with a name is a column"),
+        ({}, "there is no condition"),
         ({"on": "s", "direction": "nearest"}, "l.s"),
     ],
 )

@@ -42,7 +42,7 @@ class Joins:
         result = api.join(self._frame, right, on, how, **options)
         return self._joined(result, right, on, how, options) if _is_table(result) else result
 
-    def asof(self, right: Any, on: Any, how: str = "left", **options: Any) -> Any:
+    def asof(self, right: Any, on: Any = None, how: str = "left", **options: Any) -> Any:
         """`dovetail.asof` of this DataFrame and another; `options` are its other arguments."""
         from dovetail import api
 

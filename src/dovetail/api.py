@@ -353,7 +353,7 @@ def aggregate(
 def asof(
     left: Any,
     right: Any,
-    on: Any,
+    on: Any = None,
     how: str = "left",
     *,
     by: Any = None,
@@ -393,7 +393,8 @@ def asof(
         threads: Tables in process: how many; all cores by default. Rows and their order are the same for any number.
         to: Tables in process: "table", or "reader" for a pyarrow.RecordBatchReader, which joins as it is read: for
             results larger than memory.
-        **others: Further options of `join` on Spark.
+        **others: Further options of `join` on Spark; names of pandas' `merge_asof` and Polars' `join_asof`: left_on,
+            right_on, left_by, right_by, by_left, by_right, strategy, allow_exact_matches.
 
     Returns:
         The columns of both inputs, in the order of the left rows: a DataFrame, a pyarrow.Table or a reader.

@@ -57,6 +57,8 @@ class Request:
     @classmethod
     def read(cls, call: str, arguments: Mapping[str, Any], parameter_names: Callable[[], Iterable[str]]) -> Request:
         """The request that a call makes by its arguments, which are checked. `explain` makes that of another call."""
+        if call == "asof":
+            arguments = _in_our_words(arguments)
         several = call == "multijoin" or isinstance(arguments["left"], Mapping)
         collected = arguments.get("parameters") or arguments.get("others") or {}
         options = {name: value for name, value in arguments.items() if name not in NAMES}
@@ -166,6 +168,35 @@ def read_condition(on: Any, how: Any, given: Mapping[str, Any]) -> tuple[Any, An
             f"{right}."
         )
     return list(zip(left, right, strict=True)), how
+
+
+PAIRS = {("left_on", "right_on"): "on", ("left_by", "right_by"): "by", ("by_left", "by_right"): "by"}
+WORDS = {"strategy": "direction", "allow_exact_matches": "exact"}
+"""Of as-of joins in pandas and Polars: arguments, and what they are here."""
+
+
+def _in_our_words(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments of an as-of join, where some have the names of pandas' `merge_asof` or Polars' `join_asof`."""
+    found, others = dict(arguments), dict(arguments.get("others") or {})
+    for names, ours in PAIRS.items():
+        given = [others.pop(name, None) for name in names]
+        if given == [None, None]:
+            continue
+        if None in given:
+            raise InputError(f"{names[0]}= and {names[1]}= belong together: give both, or {ours}=.")
+        if found.get(ours) is not None:
+            raise InputError(f"{names[0]}= and {names[1]}= are given in place of {ours}=: leave out one or the other.")
+        left, right = (list(name) if isinstance(name, list | tuple) else [name] for name in given)
+        if len(left) != len(right) or (ours == "on" and len(left) != 1):
+            raise InputError(f"{names[0]}= and {names[1]}= name the same number of columns; got {left} and {right}.")
+        pairs = list(zip(left, right, strict=True))
+        found[ours] = pairs[0] if ours == "on" else pairs
+    for theirs, ours in WORDS.items():
+        if theirs in others:
+            if found[ours] != default_of("asof", ours):
+                raise InputError(f"{theirs}= is {ours}= here: leave out one or the other.")
+            found[ours] = others.pop(theirs)
+    return {**found, "others": others}
 
 
 def _with_suffix(on: Any, suffix: str) -> Any:

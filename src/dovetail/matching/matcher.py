@@ -192,7 +192,7 @@ def _select_predicates(strategy: Strategy, operands: Operands, chosen: tuple[int
         return strategy, operands
     return (
         replace(strategy, predicates=tuple(strategy.predicates[i] for i in chosen)),
-        operands._replace(ordered=tuple(operands.ordered[i] for i in chosen)),
+        replace(operands, ordered=tuple(operands.ordered[i] for i in chosen)),
     )
 
 
@@ -259,7 +259,8 @@ def _large_groups(
     def inside(group: int) -> Operands:
         lefts, rights = groups.rows(group)
         rows = operands.rows[0][lefts], operands.rows[1][rights]
-        return Operands(rows, None, tuple((left[lefts], right[rights]) for left, right in operands.ordered))
+        sizes = (len(rows[0]), len(rows[1]))
+        return Operands(rows, sizes, None, tuple((left[lefts], right[rights]) for left, right in operands.ordered))
 
     of_largest = _driving(strategy, inside(int(np.argmax(groups.pairs))))
 

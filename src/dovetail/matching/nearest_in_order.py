@@ -152,7 +152,10 @@ def nearest_in_order(condition: Condition, best: Best, batches: Batches) -> Rows
     left, right = (as_of.timeline(*ordered[side], numbers[side]) for side in Side)
     near = _search(found, left, right, 0 if keys is None else keys.size, type_of(found.values[0]))
     near = as_of.by_row(near, ordered[0][1], ordered[1][1])
-    near = _checked(found, near, operands.rows, batches)
+    if found.band is not None and pa.types.is_floating(type_of(found.values[0])):
+        near = _checked(found, near, operands.rows, batches)
+    if all(rows is None for rows in operands.alive):  # all rows: their places are their numbers
+        return near
     return as_of.in_batches(near, operands.rows, batches[0].num_rows, batches[1].num_rows)
 
 
@@ -207,8 +210,7 @@ def _search(found: InOrder, left: as_of.Timeline, right: as_of.Timeline, keys: i
 
 def _checked(found: InOrder, near: Rows, rows: tuple[Rows, Rows], batches: Batches) -> Rows:
     """Without partners that a band of doubles leaves out, as it was written."""
-    if found.band is None or not pa.types.is_floating(type_of(found.values[0])):
-        return near
+    assert found.band is not None
     some = np.flatnonzero(near >= 0)
     good = matching(found.band.source, batches[0], rows[0][some], batches[1], rows[1][near[some]])
     near[some[~good]] = -1

@@ -6,7 +6,9 @@ Keys that are dictionary-encoded on both sides are compared by their codes: each
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -62,13 +64,21 @@ DOUBLE, SINGLE = 2.0**-50, 2.0**-20  # relative errors, with a margin
 HUGE = 2.0**60
 
 
-class Operands(NamedTuple):
+@dataclass(frozen=True)  # no slots: row numbers are made when they are asked for
+class Operands:
     """Rows of each side that can match at all, and their codes."""
 
-    rows: tuple[Rows, Rows]
+    alive: tuple[Rows | None, Rows | None]  # None: all rows of the side
+    sizes: tuple[int, int]  # of the sides
     equal: EqualKeys | None
     ordered: tuple[CodePair, ...]  # of each pair of keys that is compared otherwise
     complete: bool = True  # False: there are no such codes, and `ordered` is empty
+
+    @cached_property
+    def rows(self) -> tuple[Rows, Rows]:
+        """The row numbers of both sides."""
+        left, right = (np.arange(n) if rows is None else rows for rows, n in zip(self.alive, self.sizes, strict=True))
+        return left, right
 
 
 def read_operands(
@@ -76,21 +86,21 @@ def read_operands(
 ) -> Operands:
     """Evaluate the keys of both sides and leave out rows that fail the filters or have a null key."""
     batches, equal = by_code(batches, equal)
-    rows, columns = [], []
-    for side in Side:
-        alive, keys = keyed_rows(condition, side, batches[side], [pair[side] for pair in (*equal, *ordered)])
-        rows.append(np.arange(batches[side].num_rows) if alive is None else alive)
-        columns.append(keys)
+    (left, lefts), (right, rights) = (
+        keyed_rows(condition, side, batches[side], [pair[side] for pair in (*equal, *ordered)]) for side in Side
+    )
+    columns = (lefts, rights)
     split = len(equal)
     equal_keys = read_keys(columns[0][:split], columns[1][:split]) if equal else None
     pairs = list(zip(columns[0][split:], columns[1][split:], strict=True))
-    for left, right in pairs:
-        if types.is_list(left.type):
-            equal_keys = _with_lengths(equal_keys, (list_lengths(left), list_lengths(right)))
-    codes = [_ordered_codes(left, right, metric) for left, right in pairs]
+    for mine, theirs in pairs:
+        if types.is_list(mine.type):
+            equal_keys = _with_lengths(equal_keys, (list_lengths(mine), list_lengths(theirs)))
+    codes = [_ordered_codes(mine, theirs, metric) for mine, theirs in pairs]
     known = tuple(pair for pair in codes if pair is not None)
     complete = len(known) == len(codes)
-    return Operands((rows[0], rows[1]), equal_keys, known if complete else (), complete)
+    sizes = (batches[0].num_rows, batches[1].num_rows)
+    return Operands((left, right), sizes, equal_keys, known if complete else (), complete)
 
 
 def _ordered_codes(left: pa.Array, right: pa.Array, metric: bool) -> CodePair | None:

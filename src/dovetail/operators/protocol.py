@@ -162,7 +162,21 @@ def check_parameters(spec: OperatorSpec, given: Mapping[str, Any]) -> None:
             raise InputError(f"{name} must be {in_words(wanted)}; got {value!r}.")
 
 
-class JoinOperator(Protocol):
+class Resumable(Protocol):
+    """State that continues elsewhere from a snapshot."""
+
+    def snapshot(self) -> Manifest:
+        """Freeze bulk state into segments and describe the whole state."""
+
+    def restore(self, manifest: Manifest) -> None:
+        """Continue from a snapshot. Called at most once, before anything else."""
+
+    @property
+    def usage(self) -> Usage:
+        """What it holds right now."""
+
+
+class JoinOperator(Resumable, Protocol):
     """The join state of one cell. Every matching combination of rows is yielded exactly once over the whole run.
 
     Inputs are identified by position; an operator of two gets them as `Side`. Work is recorded as done before its
@@ -222,16 +236,6 @@ class JoinOperator(Protocol):
     def joins_at_arrival(self) -> bool:
         """Whether each row meets those in memory when it arrives. One that has changed to another may let rows wait."""
         return True
-
-    def snapshot(self) -> Manifest:
-        """Freeze bulk state into segments and describe the whole state."""
-
-    def restore(self, manifest: Manifest) -> None:
-        """Continue from a snapshot. Called at most once, before anything else."""
-
-    @property
-    def usage(self) -> Usage:
-        """What it holds right now."""
 
 
 class WindowCosts(Protocol):

@@ -180,7 +180,11 @@ def _groups(request: Request, aggregates: dict[str, str], by: Sequence[str], gro
 
 def on_text(step: Step, left: Rows, right: Rows) -> str:
     """The condition of a join of two tables."""
+    return " AND ".join(f"({text_of_both(part, left, right)})" for part in step.on) or "TRUE"
+
+
+def text_of_both(part: exp.Expr, left: Rows, right: Rows) -> str:
+    """An expression over two tables."""
     names = {column: f"l.`{name}`" for column, name in left.names.items()}
     names |= {column: f"r.`{name}`" for column, name in right.names.items()}
-    parts = [with_columns(part, lambda number, name: exp.Var(this=names[number, name])) for part in step.on]
-    return " AND ".join(f"({spark_text(part)})" for part in parts) or "TRUE"
+    return spark_text(with_columns(part, lambda number, name: exp.Var(this=names[number, name])))

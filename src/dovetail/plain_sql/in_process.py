@@ -26,7 +26,16 @@ from dovetail.core.tables import dataset_of
 from dovetail.errors import ConditionError, InputError
 from dovetail.inputs import scan
 from dovetail.plain_sql.expressions import OUTPUT, ColumnKey, Rows, whole_number
-from dovetail.plain_sql.grouping import ELSEWHERE, ONE, group_pairs, group_rows, on_text, read_grouping, shown
+from dovetail.plain_sql.grouping import (
+    ELSEWHERE,
+    ONE,
+    group_pairs,
+    group_rows,
+    on_text,
+    read_grouping,
+    shown,
+    text_of_both,
+)
 from dovetail.query.chain import HIDES_RIGHT, Chain, Step, read_chain
 from dovetail.query.relations import Relation, columns_in
 from dovetail.query.rewriting import inline_expressions, without_range_hints
@@ -126,6 +135,7 @@ class _Select:
                 *chain.first_filters,
                 *chain.rest,
                 *(part for step in chain.steps for part in (*step.on, *step.filters)),
+                *(step.best.order for step in chain.steps if step.best is not None),
             )
             for column in columns_in(part)
         }
@@ -168,7 +178,7 @@ class _Select:
             right = self._rows(step.relation, [step.filters, step.own()])
             step = replace(step, on=step.rest())
             is_last = number == len(chain.steps) - 1
-            if is_last and self.grouping is not None and not chain.rest:
+            if is_last and self.grouping is not None and not chain.rest and step.best is None:
                 groups = group_pairs(self.grouping, left, right, step)
                 if groups is not None:
                     return groups
@@ -207,6 +217,9 @@ class _Select:
 
     def _join(self, left: Rows, right: Rows, step: Step, limit: int | None) -> Rows:
         request = Request("join", (left.table, right.table), on_text(step, left, right), step.how)
+        if step.best is not None:
+            order = text_of_both(step.best.order, left, right)
+            request = request.but(top=step.best.top, order_by=step.best.order_by(order))
         if limit is not None:
             request = request.but(limit=limit)
         names: dict[ColumnKey, str] = dict(left.names)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from dovetail.query.best_joins import Wanted, is_best, read_best
 from dovetail.query.relations import ColumnsOf, Relation, Scope, numbers_in, sources
 from dovetail.query.text import Unsupported, calls_unknown, conjuncts, may_fail, write
 
@@ -47,6 +48,7 @@ class Step:
     how: str
     on: list[exp.Expr] = field(default_factory=list)
     filters: list[exp.Expr] = field(default_factory=list)  # of WHERE, over this relation alone
+    best: Wanted | None = None  # which partners are results; None: all
 
     def pairs(self) -> list[exp.Expr]:
         """What compares the relation with what stands left of it."""
@@ -66,11 +68,13 @@ class Step:
 
     def without_equality(self) -> bool:
         """Whether Spark would compare every row with every other, by a condition that means the same here."""
+        if self.best is not None:
+            return True
         return bool(self.pairs()) and not self.has_equality() and not any(map(may_fail, self.on))
 
     def own(self) -> list[exp.Expr]:
         """Parts of ON over this relation alone that may be applied before the join."""
-        if self.how not in {"inner", "left", *HIDES_RIGHT}:
+        if self.best is not None or self.how not in {"inner", "left", *HIDES_RIGHT}:
             return []
         return [part for part in self.on if numbers_in(part) == {self.relation.number}]
 
@@ -114,6 +118,12 @@ def read_chain(select: exp.Select, columns_of: ColumnsOf, exact: bool = False, i
     for relation, join in zip(relations[1:], select.args.get("joins") or (), strict=True):
         how = _how(join)
         scope = Scope([*visible, relation], columns_of, exact)
+        if is_best(join):
+            step = _best_step(join, how, scope)
+            steps.append(step)
+            visible.append(step.relation)
+            relations[relation.number] = step.relation
+            continue
         on = [scope.resolve(part) for part in conjuncts(join.args.get("on"))]
         if any(part.find(exp.Query) for part in on):
             raise Unsupported("there is a subquery in ON")
@@ -141,13 +151,26 @@ def read_chain(select: exp.Select, columns_of: ColumnsOf, exact: bool = False, i
     return Chain(relations[0], first_filters, [*ordered, *tests], rest, tuple(visible), scope)
 
 
+def _best_step(join: exp.Join, how: str, scope: Scope) -> Step:
+    """A join with the best partners: conditions of WHERE stay behind it."""
+    if how not in ("inner", "left"):
+        raise Unsupported(f"{write(join).strip()}: only inner and left joins keep the best partners")
+    shared = [column.name for column in join.args.get("using") or ()]
+    on, best = read_best(join, scope, shared)
+    relation = scope.relations[-1]
+    names = frozenset(name for name in map(relation.find, shared) if name is not None)
+    if any(part.find(exp.Query) for part in (*on, best.order)):
+        raise Unsupported("there is a subquery in ON")
+    return Step(replace(relation, shared=names), how, on, best=best)
+
+
 def _is_tied(part: exp.Expr) -> bool:
     """Whether Spark alone knows on which rows a condition may be evaluated."""
     return may_fail(part) or calls_unknown(part)
 
 
 def _how(join: exp.Join) -> str:
-    if any(join.args.get(key) for key in ("using", "method", "match_condition", "global_")):
+    if not is_best(join) and any(join.args.get(key) for key in ("using", "method", "match_condition", "global_")):
         raise Unsupported(f"{write(join).strip()}: only JOIN … ON is read here")
     kind = "" if join.kind == "OUTER" else join.kind
     how = HOW.get((join.side, kind))
@@ -160,7 +183,7 @@ def _taken_from_on(steps: list[Step]) -> list[exp.Expr]:
     """Conditions of inner joins mean the same in WHERE, unless a later join fills what they read with nulls."""
     taken: list[exp.Expr] = []
     for place, step in enumerate(steps):
-        if step.how == "inner" and _stays(steps, place + 1):
+        if step.how == "inner" and step.best is None and _stays(steps, place + 1):
             taken += step.on
             steps[place] = replace(step, on=[])
     return taken
@@ -179,7 +202,7 @@ def _place(part: exp.Expr, first: list[exp.Expr], steps: list[Step], rest: list[
         return
     place = next(i for i, step in enumerate(steps) if step.relation.number == last)
     step = steps[place]
-    if not _stays(steps, place + 1):
+    if step.best is not None or not _stays(steps, place + 1):
         rest.append(part)
     elif numbers == {last} and step.how in RIGHT_STAYS:
         step.filters.append(part)
@@ -191,7 +214,7 @@ def _place(part: exp.Expr, first: list[exp.Expr], steps: list[Step], rest: list[
 
 def _connected_order(first: Relation, steps: list[Step]) -> list[Step]:
     """Inner joins in an order in which each is connected with those before it, as far as there is one."""
-    if any(step.how != "inner" for step in steps):
+    if any(step.how != "inner" or step.best is not None for step in steps):
         return steps
     conditions = [part for step in steps for part in step.on]
     joined, waiting, ordered = {first.number}, list(steps), []

@@ -28,6 +28,14 @@ class Relation:
     alias: str
     columns: tuple[str, ...]
     exact: bool  # whether names that differ in case differ
+    shared: frozenset[str] = (
+        frozenset()
+    )  # of its columns, those of USING: by themselves, their names mean another input's
+
+    @property
+    def shown(self) -> list[str]:
+        """The columns that a star has."""
+        return [name for name in self.columns if name not in self.shared]
 
     @classmethod
     def read(cls, number: int, tree: exp.Expr, columns_of: ColumnsOf, exact: bool) -> Relation:
@@ -78,7 +86,7 @@ class Scope:
             raise Unsupported(f"two inputs are called {names[0]}")
         if owners and (found := owners[0].find(names[1])) is not None:
             return _field(owners[0].column(found), names[2:])
-        having = [relation for relation in self.relations if relation.find(names[0]) is not None]
+        having = [relation for relation in self.relations if relation.find(names[0]) not in (None, *relation.shared)]
         if len(having) > 1 or (having and owners):
             raise Unsupported(f"{write(column)} is ambiguous")
         if having:

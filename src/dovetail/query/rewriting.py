@@ -30,6 +30,7 @@ from dovetail.query.text import (
     check_kinds,
     compares_columns,
     conjunction,
+    keeps_best,
     name_of,
     write,
 )
@@ -50,8 +51,9 @@ class Engine(Protocol):
     def frame(self, text: str, frames: dict[str, Any]) -> Any:
         """The result of a query, which need not be computed."""
 
-    def join(self, left: Any, right: Any, on: str, how: str) -> Any:
-        """All columns of both sides, whose names differ; of a semi or anti join those of the left one."""
+    def join(self, left: Any, right: Any, on: str, how: str, best: Mapping[str, Any] | None = None) -> Any:
+        """All columns of both sides, whose names differ; of a semi or anti join those of the left one. `best`: top= and
+        order_by=, where not all partners are results."""
 
 
 @dataclass
@@ -125,6 +127,8 @@ class _Rewriting:
         if not chain.has_join_without_equality():
             return select
         tail = read_tail(select, chain)
+        if None in tail.names and keeps_best(select):
+            raise Unsupported("the engine cannot name the columns of such a query: name expressions with AS")
         names = list(self._names(select)) if None in tail.names else tail.names
         if len(names) != len(tail.projections):
             raise Unsupported("the columns of the result are not those of the text")
@@ -250,6 +254,8 @@ class _Building:
         later = self._needed_after(number)
         on = step.rest()
         needed = later | {column for part in on for column in columns_in(part)}
+        if step.best is not None:
+            needed |= step.best.columns()
         own = step.relation.number
         here = self.place.numbers
         left_columns = sorted(column for column in needed if column[0] in here)
@@ -264,9 +270,14 @@ class _Building:
             return exp.Var(this=f"{sides[relation, name].alias}.{quoted_if_needed(names[relation, name])}")
 
         condition = conjunction(with_columns(part, column_text) for part in on)
-        assert condition is not None
-        text = spark_text(condition)
-        table = self.rewriting.add(self.rewriting.engine.join(left, right, text, step.how))
+        text = "TRUE" if condition is None else spark_text(condition)
+        engine = self.rewriting.engine
+        if step.best is None:
+            table = self.rewriting.add(engine.join(left, right, text, step.how))
+        else:
+            order = step.best.order_by(spark_text(with_columns(step.best.order, column_text)))
+            best = {"top": step.best.top, "order_by": order}
+            table = self.rewriting.add(engine.join(left, right, text, step.how, best))
         kept = [*left_columns, *(right_columns if step.how not in HIDES_RIGHT else ())]
         for column in kept:
             self.columns[column] = exp.Column(this=name_of(names[column]), table=name_of(table.alias))
@@ -280,7 +291,9 @@ class _Building:
     def _needed_after(self, number: int) -> set[tuple[int, str]]:
         """The columns that something reads after a join: later joins, the rest of WHERE, and what follows."""
         needed = self.tail.columns()
-        later = [part for step in self.chain.steps[number + 1 :] for part in (*step.on, *step.filters)]
+        after = self.chain.steps[number + 1 :]
+        later = [part for step in after for part in (*step.on, *step.filters)]
+        later += [step.best.order for step in after if step.best is not None]
         for part in (*later, *self.chain.rest):
             needed |= set(columns_in(part))
         return needed

@@ -70,7 +70,8 @@ def _expanded(projection: exp.Expr, chain: Chain) -> Iterator[tuple[exp.Expr, st
         if not shown:
             raise Unsupported(f"{write(projection)}: no such input")
         for relation in shown:
-            yield from ((relation.column(name), name) for name in relation.columns)
+            names = relation.columns if owner else relation.shown
+            yield from ((relation.column(name), name) for name in names)
         return
     if isinstance(projection, exp.Alias):
         yield chain.scope.resolve(projection.this), projection.alias

@@ -11,8 +11,10 @@ from functools import reduce
 from typing import ClassVar
 
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokens import Token, TokenType
 
 from dovetail.condition.dialect import UNSTABLE, ConditionDialect
 from dovetail.condition.spark_functions import FUNCTIONS
@@ -23,7 +25,14 @@ class Unsupported(Exception):  # noqa: N818  it is caught: the query is then lef
     """The query, or this part of it, is not one whose joins are found here. The message says why."""
 
 
+NEAREST_MARK = "dovetail__nearest__"
+"""Of the name that stands for `EXACT NEAREST 3 BY DISTANCE` in ON: how many, and by what, come after it."""
+
+
 class QueryDialect(ConditionDialect):
+    class Tokenizer(Spark.Tokenizer):
+        KEYWORDS: ClassVar = {**Spark.Tokenizer.KEYWORDS, "MATCH_CONDITION": TokenType.MATCH_CONDITION}
+
     class Parser(SparkParser):
         FUNCTIONS: ClassVar = {}
         FUNCTION_PARSERS: ClassVar = {
@@ -54,10 +63,38 @@ CONNECTED = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NEQ, exp.Between, exp.Or)
 def read_query(text: str) -> exp.Query | None:
     """The query as a tree; None if the text is no query (CREATE, SET, SHOW, or nothing that can be read)."""
     try:
-        trees = DIALECT.parser().parse(joined_quotes(DIALECT.tokenize(text), text), text)
+        tokens = _respelled(joined_quotes(DIALECT.tokenize(text), text))
+        trees = DIALECT.parser().parse(tokens, text)
     except (SqlglotError, RecursionError):
         return None
     return trees[0] if len(trees) == 1 and isinstance(trees[0], exp.Query) else None
+
+
+def _respelled(tokens: list[Token]) -> list[Token]:
+    """What sqlglot does not know: `EXACT NEAREST 3 BY DISTANCE d` as `ON <marked name> = d`, and `LEFT ASOF JOIN` as
+    `ASOF LEFT JOIN`."""
+    found: list[Token] = []
+    place = 0
+    while place < len(tokens):
+        words = [token.text.upper() for token in tokens[place : place + 5]]
+        many = words[2:3] if words[2:3] and words[2].isdigit() else []
+        by = words[2 + len(many) : 4 + len(many)]
+        before_asof = words[:1] in (["LEFT"], ["INNER"])
+        length = 2 if words[1:2] == ["OUTER"] else 1
+        if words[:2] in (["EXACT", "NEAREST"], ["APPROX", "NEAREST"]) and by in (
+            ["BY", "DISTANCE"],
+            ["BY", "SIMILARITY"],
+        ):
+            name = f"{NEAREST_MARK}{many[0] if many else 1}_{by[1].lower()}"
+            found += [Token(TokenType.ON, "ON"), Token(TokenType.VAR, name), Token(TokenType.EQ, "=")]
+            place += 4 + len(many)
+        elif before_asof and words[length : length + 2] == ["ASOF", "JOIN"]:
+            found += [tokens[place + length], *tokens[place : place + length]]
+            place += length + 1
+        else:
+            found.append(tokens[place])
+            place += 1
+    return found
 
 
 def tables_in(tree: exp.Expr) -> list[str]:
@@ -80,7 +117,14 @@ def write(tree: exp.Expr) -> str:
 
 def compares_columns(tree: exp.Expr) -> bool:
     """Whether columns are compared with columns otherwise than by equality: there may be a join for us in it."""
-    return any(sum(1 for _ in node.find_all(exp.Column)) > 1 for node in tree.find_all(*CONNECTED))
+    return keeps_best(tree) or any(sum(1 for _ in node.find_all(exp.Column)) > 1 for node in tree.find_all(*CONNECTED))
+
+
+def keeps_best(tree: exp.Expr) -> bool:
+    """Whether there is a join that keeps the best partners only."""
+    return any((join.args.get("method") or "").upper() == "ASOF" for join in tree.find_all(exp.Join)) or any(
+        column.name.startswith(NEAREST_MARK) for column in tree.find_all(exp.Column)
+    )
 
 
 def may_fail(tree: exp.Expr) -> bool:

@@ -30,6 +30,7 @@ from dovetail.spark.frames.result_frames import check_unique, columns_of_result,
 from dovetail.spark.frames.schemas import arrow_schema, session_zone
 from dovetail.spark.frames.sink import remember_join
 from dovetail.spark.native.join import check_native
+from dovetail.spark.streaming.best_plans import plan_best_of_streams
 from dovetail.spark.streaming.static_join import plan_with_table
 from dovetail.spark.streaming.stream_plans import checked_window, plan_streams
 from dovetail.spark.streaming.window_aggregates import aggregate_streams
@@ -48,7 +49,7 @@ def join_dataframes(request: Request) -> DataFrame:
 
 def best_dataframes(request: Request) -> DataFrame:
     """Each left row with its best partners: of `top=`, and of as-of and nearest joins."""
-    request.refuse_outside(Where.FRAMES)
+    _check_places(request)
     columns = columns_of_result(request)
     planned = _plan_best(joined_request(request, columns))
     if request.validate is not None:
@@ -58,8 +59,8 @@ def best_dataframes(request: Request) -> DataFrame:
 
 def explain_dataframes(request: Request) -> JoinPlan:
     """The plan of a join; samples the inputs as the join itself would."""
-    if request.top is not None:
-        request.refuse_outside(Where.FRAMES)
+    if request.top is not None or request.call in ("asof", "nearest"):
+        _check_places(request)
         return _plan_best(joined_request(request, columns_of_result(request))).plan
     if request.order_by is not None and request.call == "progressive":
         return _plan_dataframes(_before_sorting(request)).plan
@@ -97,20 +98,19 @@ def _plan_dataframes(request: Request) -> Planned:
     asked = pruning.asked
     if not left.isStreaming and not right.isStreaming:
         return pruning.select(_plan_tables(pruning).with_limit(limit))
-    if limit == 0:
-        raise PlanError("limit=0 of streams would be a query without rows. Give a limit of 1 or more.")
+    _check_limit(request)
     if left.isStreaming != right.isStreaming:
         return pruning.select(plan_with_table(asked).with_limit(limit))
     return pruning.select(plan_streams(asked, window).with_limit(limit))
 
 
+def _check_limit(request: Request) -> None:
+    if request.limit == 0:
+        raise PlanError("limit=0 of streams would be a query without rows. Give a limit of 1 or more.")
+
+
 def _plan_best(request: Request) -> Planned:
     """How the best partners of each left row are found."""
-    if any(frame.isStreaming for frame in request.input_list):
-        raise PlanError(
-            "the best partners of rows of a stream: not yet. Join tables at rest, or join all partners of the "
-            "streams and choose among what the query has written."
-        )
     left, right = with_columns(*request.input_list)
     prepare_workers(left.sparkSession)
     found = asked_best(request, (arrow_schema(left), arrow_schema(right)), session_zone(left), in_process=False)
@@ -120,7 +120,10 @@ def _plan_best(request: Request) -> Planned:
     output = joined_schema(bound, JoinType.read(request.how), columns_of_result(request.but(columns=None)).suffix)
     ordered = {column for key in best.order for column in columns_of(key.value)}
     pruning = prune(FrameJoin(request, (left, right), bound, output), also=ordered)
-    return pruning.select(plan_best_frames(pruning, best).with_limit(request.limit))
+    if not left.isStreaming and not right.isStreaming:
+        return pruning.select(plan_best_frames(pruning, best).with_limit(request.limit))
+    _check_limit(request)
+    return pruning.select(plan_best_of_streams(pruning.asked, best).with_limit(request.limit))
 
 
 def _plan_tables(pruning: Pruning) -> Planned:

@@ -15,9 +15,9 @@ from sqlglot import exp
 
 from dovetail.errors import InputError
 from dovetail.query.rewriting import bind_views, frame_text, rewrite
-from dovetail.query.text import Unsupported, read_query
+from dovetail.query.text import Unsupported, keeps_best, read_query
 from dovetail.request import Request
-from dovetail.spark.joins import join_dataframes
+from dovetail.spark.joins import best_dataframes, join_dataframes
 
 LEVEL = 4  # of the stack: the line that called dovetail.sql
 
@@ -38,8 +38,11 @@ class SparkEngine:
             text = text.replace("{{", "{").replace("}}", "}")
         return self.spark.sql(text, **used)
 
-    def join(self, left: DataFrame, right: DataFrame, on: str, how: str) -> DataFrame:
-        return join_dataframes(Request("join", (left, right), on, how))
+    def join(
+        self, left: DataFrame, right: DataFrame, on: str, how: str, best: Mapping[str, Any] | None = None
+    ) -> DataFrame:
+        request = Request("join", (left, right), on, how)
+        return join_dataframes(request) if best is None else best_dataframes(request.but(**best))
 
 
 def query_spark(spark: SparkSession, text: str, views: Mapping[str, DataFrame]) -> DataFrame:
@@ -53,6 +56,8 @@ def query_spark(spark: SparkSession, text: str, views: Mapping[str, DataFrame]) 
             raise InputError("this is no query that can be read here. Register its DataFrames as views of the session.")
         return spark.sql(text)
     engine = SparkEngine(spark)
+    if keeps_best(tree):
+        return _with_best(tree, engine, views)
     if views:
         tree = bind_views(tree, views)
         plain = engine.frame(frame_text(tree), dict(views))
@@ -62,6 +67,15 @@ def query_spark(spark: SparkSession, text: str, views: Mapping[str, DataFrame]) 
     for reason in reasons:
         warnings.warn(f"dovetail.sql leaves a join to Spark: {reason}.", RuntimeWarning, stacklevel=LEVEL)
     return result
+
+
+def _with_best(tree: exp.Query, engine: SparkEngine, views: Mapping[str, DataFrame]) -> DataFrame:
+    """A query that Spark does not read: a part that is not made here is an error."""
+    bound = bind_views(tree, views) if views else tree
+    found = rewrite(bound, engine, views)
+    for reason in found.left:
+        raise InputError(f"{reason}. ASOF and NEAREST BY are joined by Dovetail alone.")
+    return engine.frame(found.text, found.frames)
 
 
 def _joined(

@@ -76,6 +76,19 @@ def bounded(how: str) -> Work:
     return Work(left, right, {"on": on, "how": how, "watermarks": marks}, ("left", "right"), lambda batches: expected)
 
 
+def as_of() -> Work:
+    """The last right row of the same key up to each left row, once both watermarks have passed it."""
+    work = bounded("inner")
+    on = "l.k = r.k AND r.right_ts <= l.left_ts"
+    best = {"how": "left", "top": 1, "order_by": "r.right_ts DESC", "watermarks": work.join["watermarks"]}
+    newest: dict[int, int] = {}
+    expected: Results = Counter()
+    for row, (key, other) in enumerate(zip(work.left["k"].to_pylist(), work.right["k"].to_pylist(), strict=True)):
+        newest[other] = row
+        expected[row, newest.get(key)] += row < ROWS - 1
+    return Work(work.left, work.right, {"on": on, **best}, work.names, lambda batches: expected)
+
+
 def with_table() -> Work:
     left, right = clustered()
     right = right.slice(0, 500)
@@ -106,6 +119,7 @@ WORK: dict[str, Callable[[], Work]] = {
     "window, left": partial(window, "left"),
     "bounded, inner": partial(bounded, "inner"),
     "bounded, left": partial(bounded, "left"),
+    "as-of": as_of,
     "Q1": partial(query, "Q1"),
     "Q2": partial(query, "Q2"),
     "Q3": partial(query, "Q3"),

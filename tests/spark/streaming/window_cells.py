@@ -24,9 +24,9 @@ from dovetail.execution.output import output_schema
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing import window_cells, window_router
 from dovetail.spark.exchange.packing import from_bytes
-from dovetail.spark.streaming import cell_state, window_join
+from dovetail.spark.streaming import as_of_join, cell_state, window_join
 from dovetail.spark.streaming.cell_processor import CellProcessor
-from dovetail.spark.streaming.stream_join import Setting
+from dovetail.spark.streaming.stream_join import CellJoin, Setting
 from dovetail.spark.streaming.window_join import WindowJoin
 from dovetail.storage import segments
 from dovetail.window import Window
@@ -38,7 +38,8 @@ Tables = tuple[pa.Table, pa.Table]
 def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Spark's part, to be given the `query` whose tasks run."""
     running = SimpleNamespace(query=None)
-    for module in (window_join, cell_state):
+    monkeypatch.setattr("pyspark.TaskContext", SimpleNamespace(get=lambda: running.query))
+    for module in (window_join, as_of_join, cell_state):
         monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: running.query))
     for kept in ("_mapped", "_made"):
         monkeypatch.setattr(segments, kept, OrderedDict())
@@ -87,7 +88,7 @@ class Query:
     """A query that runs one micro-batch after the other, on all cells."""
 
     tables: Tables
-    join: WindowJoin
+    join: CellJoin
     batch_id: int = 0
     partition: int = 0
     manifests: dict[int, str] = field(default_factory=dict)
@@ -124,7 +125,7 @@ class Query:
                 frames = iter([pd.DataFrame(mine[:2]), pd.DataFrame(mine[2:])] if mine[2:] else [pd.DataFrame(mine)])
                 given = [processor.handleInputRows((label,), frames, clock)]
             else:
-                expired = [at for at in handle.timers if at <= watermark_ms] if self.join.window.by_watermark else []
+                expired = [at for at in handle.timers if at <= watermark_ms] if self.join.clock == "EventTime" else []
                 given = [processor.handleExpiredTimer((label,), clock, None) for _ in expired]
                 handle.timers = [at for at in handle.timers if at not in expired]
             for frame in chain.from_iterable(given):

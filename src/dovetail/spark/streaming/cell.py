@@ -14,7 +14,7 @@ from dovetail.core.metrics import Counters, Estimate
 from dovetail.core.rows import Phase
 from dovetail.execution.driver import Driver, Found
 from dovetail.execution.output import result_batches
-from dovetail.operators.protocol import JoinOperator, Usage
+from dovetail.operators.protocol import Resumable, Usage
 from dovetail.spark.streaming.stream_join import CellJoin
 from dovetail.storage.blocks import BlockStore
 
@@ -35,7 +35,7 @@ class Cell(ABC, Generic[Join]):
         self.state_bytes = 0  # of segments that the manifest names
         self.reactive = 0  # results that did not come with arriving rows
 
-    def open(self, blocks: BlockStore) -> JoinOperator:
+    def open(self, blocks: BlockStore) -> Resumable:
         """Make the operator, which is still to be restored."""
         workspace = self._join.workspace(blocks, self._counters)
         self._workspace, self._operator = workspace, self._join.plan.make_operator(workspace)

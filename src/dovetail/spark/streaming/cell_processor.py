@@ -22,6 +22,7 @@ from dovetail.core.figures import FIGURES
 from dovetail.execution.steps import limit_rows
 from dovetail.spark.exchange.packing import collected, to_bytes
 from dovetail.spark.session.workers import freeze_modules
+from dovetail.spark.streaming.as_of_join import AsOfCell, AsOfJoin
 from dovetail.spark.streaming.cell import Cell
 from dovetail.spark.streaming.cell_state import CellState, batch_id, join_directory
 from dovetail.spark.streaming.reports import Report, Reports, Totals
@@ -76,6 +77,8 @@ class CellProcessor:
         join = self._join
         if isinstance(join, WindowJoin):
             return WindowCell(join, label, notes)
+        if isinstance(join, AsOfJoin):
+            return AsOfCell(join, notes)
         assert isinstance(join, StreamJoin)
         return StreamCell(join, notes)
 

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark import TaskContext
 
 from dovetail.errors import StateError
-from dovetail.operators.protocol import JoinOperator, Manifest
+from dovetail.operators.protocol import Manifest, Resumable
 from dovetail.spark.streaming.state_dir import check_layout, layout_digest
 from dovetail.spark.streaming.stream_join import CellJoin
 from dovetail.storage.blocks import RECOVERY
@@ -69,7 +69,7 @@ class CellState:
         """What was kept besides the operator; None if there is nothing yet."""
         return None if self._stored is None else self._stored["notes"]
 
-    def restore(self, operator: JoinOperator) -> None:
+    def restore(self, operator: Resumable) -> None:
         stored = self._stored
         if stored is not None:
             operator.restore(Manifest(stored["version"], stored["state"], tuple(stored["segments"])))

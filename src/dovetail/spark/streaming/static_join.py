@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -173,7 +174,7 @@ def part_writer(join: StaticJoin) -> Rewrite:
         condition, store = join.condition, BlockStore(join.directory)
         builder, zones = PartBuilder(condition), ZoneMaps(condition)
         rows = (batch for _, _, batch in unpack_rows(batches))
-        for batch in _pieces(collected(rows, join.part_bytes, PART_ROWS), join.part_bytes):
+        for batch in pieces(collected(rows, join.part_bytes, PART_ROWS), join.part_bytes):
             part = _write_part(batch, store, builder, zones)
             yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
         freeze_modules()
@@ -181,10 +182,28 @@ def part_writer(join: StaticJoin) -> Rewrite:
     return write
 
 
-def _pieces(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
+def pieces(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
     """The same rows; those of batches that are too large in several."""
     for batch in batches:
         yield from slices(batch, fitting_rows(batch, most_bytes=most_bytes))
+
+
+def read_part(store: SegmentStore, part: TablePart) -> pa.RecordBatch:
+    """The rows of a part."""
+    with _explained():
+        return store.read(part.rows)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What is missing or damaged, with what to do."""
+    try:
+        yield
+    except StateError as error:
+        raise StateError(
+            f"a part of the table that is joined with the stream: {str(error).removesuffix(RECOVERY)}"
+            "Stop the query, call dovetail.join again, which reads the table anew, and continue from the checkpoint."
+        ) from error
 
 
 def _write_part(batch: pa.RecordBatch, store: BlockStore, builder: PartBuilder, zones: ZoneMaps) -> TablePart:
@@ -205,7 +224,7 @@ def table_prober(join: StaticJoin) -> Rewrite:
         table = _LoadedTable(join)
         schema = join.work.condition.schema(join.stream)
         most_bytes = min(PACK_BYTES, join.part_bytes)
-        for batch in _pieces(collected(batches, most_bytes), most_bytes):
+        for batch in pieces(collected(batches, most_bytes), most_bytes):
             yield from table.probe(as_planned(batch, schema))
         freeze_modules()
 
@@ -242,14 +261,10 @@ class _LoadedTable:
 
     def _load(self, part: TablePart, probes: pa.RecordBatch) -> SortedPart:
         """A part; where rows are sorted in several ways, in the one that suits the probes."""
-        try:
-            batch = self._store.read(part.rows)
-            if not part.orders:
-                return self._builder.keep(batch)
-            way = self._builder.best_way(batch, probes)
-            return self._builder.again(batch, self._store.read(part.orders[way]), way)
-        except StateError as error:
-            raise StateError(
-                f"a part of the table that is joined with the stream: {str(error).removesuffix(RECOVERY)}"
-                "Stop the query, call dovetail.join again, which reads the table anew, and continue from there."
-            ) from error
+        batch = read_part(self._store, part)
+        if not part.orders:
+            return self._builder.keep(batch)
+        way = self._builder.best_way(batch, probes)
+        with _explained():
+            orders = self._store.read(part.orders[way])
+        return self._builder.again(batch, orders, way)

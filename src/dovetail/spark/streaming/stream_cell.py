@@ -24,7 +24,7 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import HEARTBEAT_S, Estimate
 from dovetail.core.rows import Arrival, Side, Stall
 from dovetail.estimation.estimate import CONFIDENCE
-from dovetail.operators.protocol import JoinOperator, Usage
+from dovetail.operators.protocol import Resumable, Usage
 from dovetail.spark.exchange.packing import from_bytes
 from dovetail.spark.streaming.cell import Cell
 from dovetail.spark.streaming.pace import Pace
@@ -60,7 +60,7 @@ class StreamCell(Cell[StreamJoin]):
     def is_waiting(self) -> bool:
         return not self._more and not self._join.setting.ends_when_idle
 
-    def open(self, blocks: BlockStore) -> JoinOperator:
+    def open(self, blocks: BlockStore) -> Resumable:
         self._pace.begin(time.time(), self._join.cells_per_core)
         return super().open(blocks)
 

@@ -116,6 +116,10 @@ class CellJoin(ABC):
             return PACK_BYTES
         return min(PACK_BYTES, max(SMALLEST_PACK, memory_bytes // PACKS))
 
+    def check(self) -> None:
+        """Wrong parameters of the operator raise before the query starts."""
+        self.plan.make_operator(self.workspace(BlockStore(), Counters()))
+
     def workspace(self, blocks: BlockStore, counters: Counters) -> Workspace:
         """The workspace of the operator of a cell."""
         budget = Budget(self._row_bytes, "bytes", counters)

@@ -26,7 +26,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from dovetail.core.figures import FIGURES, FORMER
-from dovetail.core.metrics import Counters
 from dovetail.errors import PlanError
 from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes
 from dovetail.spark.session.workers import freeze_modules
@@ -37,12 +36,11 @@ from dovetail.spark.streaming.state_dir import cap_arrow_batch_bytes
 from dovetail.spark.streaming.stream_join import CellJoin
 from dovetail.spark.streaming.window_join import WindowJoin
 from dovetail.storage.allocator import stay_small, trim_heap
-from dovetail.storage.blocks import BlockStore
 
 
 def join_streams(frames: Sequence[DataFrame], join: CellJoin, schema: StructType) -> DataFrame:
     """The join as a streaming DataFrame, for any sink. Where inputs tell their end, each has one more column."""
-    join.plan.make_operator(join.workspace(BlockStore(), Counters()))  # wrong parameters raise before the query starts
+    join.check()
     if join.keeps_to_memory:
         cap_arrow_batch_bytes(frames[0].sparkSession, join.pack_bytes)
     packed = []

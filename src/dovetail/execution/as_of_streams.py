@@ -1,0 +1,278 @@
+"""As-of of two streams: a left row waits until no right row to come can be a better partner.
+
+    left rows   --late? drop-->  waiting  --final at the horizon-->  left rows beside their partners, or beside nulls
+    right rows  --late? drop-->  kept     --no longer needed-->      forgotten
+
+All rows to come are at the horizon or later: the watermarks say so. So a left row is final as soon as no time from the
+horizon on can be nearer than the partner that it has, or within the tolerance:
+
+    backward    l.t < horizon
+    forward     its partner < horizon, or l.t + tolerance < horizon
+    nearest     l.t + distance of its partner < horizon, or l.t + tolerance < horizon
+
+Of the right rows before the horizon, left rows to come can only have the last of each key, and none at all for forward.
+A right row that is kept longer changes no result: segments are rewritten when they have twice as many rows as were
+needed the last time. Left rows in segments wait while they are not before the horizon; those that linger, because their
+partner may still come, are written anew in each micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Condition, closed_bounds, keyed_rows
+from dovetail.condition.best import Best
+from dovetail.core.rows import Rows, Side, empty_batch, one_batch, take_rows
+from dovetail.matching.best_partners import NO_ROW, best_partners
+from dovetail.matching.key_numbers import number_keys
+from dovetail.matching.nearest_in_order import Direction, InOrder
+from dovetail.matching.preparation import read_operands
+from dovetail.matching.window_positions import LEAST, event_times
+from dovetail.operators.protocol import Manifest, Usage
+from dovetail.storage.blocks import Block, BlockStore
+
+Flags = NDArray[np.bool_]
+Words = NDArray[np.int64]
+
+NEVER = -(2**62)  # the horizon before there is a watermark
+MOST_SEGMENTS = 32  # of a side; then they are merged
+FEW_ROWS = 1 << 12  # right rows that are not worth counting those that are needed
+FAR = 2**62  # microseconds, a distance that no partner has
+STEMS = ("l", "r")
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """What is joined: the condition, the order of partners, and the columns of event time, in microseconds."""
+
+    condition: Condition
+    best: Best
+    order: InOrder
+    times: tuple[str, str]
+
+    @property
+    def direction(self) -> Direction:
+        return self.order.direction
+
+    @property
+    def tolerance(self) -> int | None:
+        """How far away a partner may be."""
+        if self.order.band is None:
+            return None
+        low, high = closed_bounds(self.order.band)
+        return -int(low) if self.direction == "after" else int(high)
+
+
+class Paired(NamedTuple):
+    """Left rows that are final, and for each the right row that is its partner, or NO_ROW."""
+
+    left: pa.RecordBatch
+    right: pa.RecordBatch
+    partners: Rows
+
+
+@dataclass(slots=True)
+class _Side:
+    """The rows of a side: segments, and rows that have just come."""
+
+    blocks: list[Block] = field(default_factory=list)
+    fresh: list[pa.RecordBatch] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return sum(block.rows for block in self.blocks) + sum(batch.num_rows for batch in self.fresh)
+
+
+class AsOfStreams:
+    """The state of one cell, and what it does in a micro-batch: arrivals of both sides, then the horizon."""
+
+    def __init__(self, asof: AsOf, blocks: BlockStore) -> None:
+        self._asof = asof
+        self._store = blocks
+        self._sides = (_Side(), _Side())
+        self._lingering: list[Block] = []  # left rows before the horizon that still wait
+        self._alone: list[pa.RecordBatch] = []  # left rows that can have no partner
+        self._needed = 0  # right rows, when they were last counted
+        self._version = 0
+        self._horizon = NEVER
+        self.late = self.forgotten = 0
+
+    # In a micro-batch.
+
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> None:
+        """Rows that have come. Those behind the horizon are late."""
+        times = self._times(side, batch)
+        late = (times < self._horizon) & (times != LEAST)
+        self.late += int(late.sum())
+        able = self._able(side, batch)
+        if side is Side.LEFT:
+            self._alone.append(_filtered(batch, ~able & ~late))
+        self._sides[side].fresh.append(_filtered(batch, able & ~late))
+
+    def advance(self, horizon: int) -> Iterator[Paired]:
+        """No row to come is before the horizon: the left rows that are final now."""
+        alone, self._alone = one_batch(self._alone, self._schema(Side.LEFT)), []
+        if alone.num_rows:
+            yield Paired(alone, empty_batch(self._schema(Side.RIGHT)), np.full(alone.num_rows, NO_ROW))
+        if horizon <= self._horizon:
+            return
+        before, self._horizon = self._horizon, horizon
+        due = self._take_due(before)
+        needed = np.empty(0, np.int64)  # right rows of left ones that linger
+        if due.num_rows:
+            rights = self._rights()
+            partners = best_partners(self._asof.condition, self._asof.best, due, rights).rights
+            final = self._finality(due, rights, partners)
+            yield Paired(_filtered(due, final), rights, partners[final])
+            lingering = _filtered(due, ~final)
+            self._lingering = [self._write(Side.LEFT, lingering, "w")] if lingering.num_rows else []
+            needed = partners[~final & (partners != NO_ROW)]
+        self._forget(Side.LEFT)
+        if self._asof.direction == "after":  # neither left rows to come nor those that wait can have earlier ones
+            self._forget(Side.RIGHT)
+        else:
+            self._forget_partners(needed)
+
+    def _take_due(self, before: int) -> pa.RecordBatch:
+        """Left rows before the horizon. `before`: where it was, and rows before that have been taken."""
+        horizon, side = self._horizon, self._sides[Side.LEFT]
+        due = [self._store.read(block) for block in self._lingering]
+        for block in side.blocks:
+            if block.low is None or block.low < horizon:
+                rows = self._store.read(block)
+                times = self._times(Side.LEFT, rows)
+                due.append(_filtered(rows, (times >= before) & (times < horizon)))
+        fresh, side.fresh = one_batch(side.fresh, self._schema(Side.LEFT)), []
+        early = self._times(Side.LEFT, fresh) < horizon
+        due.append(_filtered(fresh, early))
+        side.fresh = [_filtered(fresh, ~early)]
+        return one_batch([rows for rows in due if rows.num_rows], self._schema(Side.LEFT))
+
+    def _rights(self) -> pa.RecordBatch:
+        """All right rows that may be partners of left rows before the horizon, in the order of arrival."""
+        side, until = self._sides[Side.RIGHT], self._horizon if self._asof.direction == "before" else FAR
+        old = [self._store.read(block) for block in side.blocks if block.low is None or block.low < until]
+        return one_batch([*old, *side.fresh], self._schema(Side.RIGHT))
+
+    def _finality(self, due: pa.RecordBatch, rights: pa.RecordBatch, partners: Rows) -> Flags:
+        """Which left rows before the horizon have the partner that they will have."""
+        if self._asof.direction == "before":
+            return np.ones(due.num_rows, np.bool_)
+        times, some = self._times(Side.LEFT, due), partners != NO_ROW
+        reach = np.full(due.num_rows, FAR)
+        reach[some] = np.abs(times[some] - self._times(Side.RIGHT, rights)[partners[some]])
+        if self._asof.tolerance is not None:
+            reach = np.minimum(reach, self._asof.tolerance)
+        final: Flags = reach < self._horizon - times
+        return final
+
+    # What is kept.
+
+    def _forget(self, which: Side) -> None:
+        """Rows before the horizon. Segments go as a whole; where there are many, what is left of them is merged."""
+        side = self._sides[which]
+        side.blocks = [block for block in side.blocks if block.high is None or block.high >= self._horizon]
+        if len(side.blocks) >= MOST_SEGMENTS:
+            rows = one_batch([*map(self._store.read, side.blocks)], self._schema(which))
+            self._replace(which, _filtered(rows, self._times(which, rows) >= self._horizon))
+
+    def _forget_partners(self, needed: Rows) -> None:
+        """All right rows before the horizon but the last of each key, and those `needed` by left rows that linger."""
+        side = self._sides[Side.RIGHT]
+        if side.rows < 2 * self._needed + FEW_ROWS and len(side.blocks) < MOST_SEGMENTS:
+            return
+        rows = one_batch([*map(self._store.read, side.blocks), *side.fresh], self._schema(Side.RIGHT))
+        alive = self._times(Side.RIGHT, rows) >= self._horizon
+        alive |= self._last_of_keys(rows)
+        alive[needed] = True  # where rows linger, all right rows were looked at
+        self.forgotten += int((~alive).sum())
+        self._needed, side.fresh = int(alive.sum()), []
+        self._replace(Side.RIGHT, _filtered(rows, alive))
+
+    def _replace(self, which: Side, rows: pa.RecordBatch) -> None:
+        self._sides[which].blocks = [self._write(which, rows, STEMS[which])] if rows.num_rows else []
+
+    def _last_of_keys(self, rows: pa.RecordBatch) -> Flags:
+        """The last right row of each key before the horizon, if it is within the tolerance of left rows to come."""
+        asof, times = self._asof, self._times(Side.RIGHT, rows)
+        old = times < self._horizon
+        if asof.tolerance is not None:
+            old &= times >= self._horizon - asof.tolerance
+        nobody = empty_batch(self._schema(Side.LEFT))
+        equal = asof.condition.strategy.equal_keys
+        operands = read_operands(asof.condition, (nobody, rows), equal, [asof.order.values], False)
+        numbers, size = np.zeros(len(operands.rows[Side.RIGHT]), np.int32), 1
+        if operands.equal is not None:
+            keys = number_keys(operands.equal)
+            if keys is None:  # different keys happen to have one code
+                return old
+            numbers, size = keys.numbers[Side.RIGHT], keys.size
+        able = operands.rows[Side.RIGHT]
+        chosen = np.flatnonzero(old[able])
+        chosen = chosen[np.argsort(times[able[chosen]], kind="stable")]
+        last = np.full(size, NO_ROW)
+        last[numbers[chosen]] = able[chosen]  # of several rows of a key, the last is assigned last
+        found = np.zeros(rows.num_rows, np.bool_)
+        found[last[last != NO_ROW]] = True
+        return found
+
+    # Rows.
+
+    def _schema(self, side: Side) -> pa.Schema:
+        return self._asof.condition.schema(side)
+
+    def _times(self, side: Side, rows: pa.RecordBatch) -> Words:
+        return event_times(rows.column(self._asof.times[side]))
+
+    def _able(self, side: Side, batch: pa.RecordBatch) -> Flags:
+        """Which rows can have a partner at all."""
+        asof = self._asof
+        pairs = (*asof.condition.strategy.equal_keys, asof.order.values)
+        rows, _ = keyed_rows(asof.condition, side, batch, [pair[side] for pair in pairs])
+        able = np.full(batch.num_rows, rows is None)
+        if rows is not None:
+            able[rows] = True
+        return able
+
+    # Between micro-batches.
+
+    @property
+    def usage(self) -> Usage:
+        blocks = [*self._sides[0].blocks, *self._sides[1].blocks, *self._lingering]
+        fresh = [rows for side in self._sides for rows in side.fresh]
+        return Usage(
+            sum(block.rows for block in blocks) + sum(rows.num_rows for rows in fresh),
+            sum(block.nbytes for block in blocks) + sum(rows.nbytes for rows in fresh),
+        )
+
+    def snapshot(self) -> Manifest:
+        self._version += 1
+        for which, side in zip(Side, self._sides, strict=True):
+            fresh, side.fresh = one_batch(side.fresh, self._schema(which)), []
+            if fresh.num_rows:
+                side.blocks.append(self._write(which, fresh, STEMS[which]))
+        blocks = {"left": self._sides[0].blocks, "right": self._sides[1].blocks, "lingering": self._lingering}
+        state: dict[str, Any] = {"horizon": self._horizon, "needed": self._needed}
+        state |= {name: [block.to_json() for block in kept] for name, kept in blocks.items()}
+        return Manifest(self._version, state, tuple(block.name for kept in blocks.values() for block in kept))
+
+    def restore(self, manifest: Manifest) -> None:
+        self._version, state = manifest.version, manifest.state
+        self._horizon, self._needed = int(state["horizon"]), int(state["needed"])
+        for side, name in zip(self._sides, ("left", "right"), strict=True):
+            side.blocks = [Block.from_json(block) for block in state[name]]
+        self._lingering = [Block.from_json(block) for block in state["lingering"]]
+
+    def _write(self, side: Side, rows: pa.RecordBatch, stem: str) -> Block:
+        times = self._times(side, rows)
+        return self._store.write(rows, stem, (int(times.min()), int(times.max())))
+
+
+def _filtered(batch: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
+    return batch if flags.all() else take_rows(batch, np.flatnonzero(flags))

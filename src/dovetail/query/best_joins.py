@@ -1,0 +1,102 @@
+"""Joins with the best partner of each left row, as SQL has them.
+
+    a ASOF [LEFT] JOIN b ON a.k = b.k AND a.t >= b.t                            DuckDB; USING (k, t) is the same
+    a [LEFT] ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.k = b.k              Spark 4.3; USING (k) is the same
+    a [LEFT] JOIN b EXACT NEAREST 3 BY DISTANCE abs(a.t - b.t)                  Spark 4.3; APPROX is exact, too
+
+sqlglot does not know the last one: its words become an equality in ON with a marked name, before the text is parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dovetail.query.relations import Scope, columns_in, numbers_in
+from dovetail.query.text import NEAREST_MARK, Unsupported, conjuncts, write
+
+FLIPPED = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+EARLIER = (exp.GT, exp.GTE)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which partners of a left row are results: the first `top` by an expression with marked columns."""
+
+    top: int
+    order: exp.Expr
+    descending: bool = False
+
+    def columns(self) -> set[tuple[int, str]]:
+        return set(columns_in(self.order))
+
+    def order_by(self, text: str) -> str:
+        return f"{text} DESC" if self.descending else text
+
+
+def is_best(join: exp.Join) -> bool:
+    """Whether a join keeps some of the partners only."""
+    return (join.args.get("method") or "").upper() == "ASOF" or _nearest_of(join) is not None
+
+
+def read_best(join: exp.Join, scope: Scope, shared: Sequence[str]) -> tuple[list[exp.Expr], Wanted]:
+    """The condition of such a join, and which partners it keeps. `shared`: the columns of USING."""
+    own = scope.relations[-1].number
+    nearest = _nearest_of(join)
+    if nearest is not None:
+        top, is_distance = nearest.this.name.removeprefix(NEAREST_MARK).split("_")
+        order = scope.resolve(nearest.expression)
+        return [], Wanted(int(top), order, descending=is_distance != "distance")
+    match = join.args.get("match_condition")
+    parts = [scope.resolve(part) for part in conjuncts(join.args.get("on"))]
+    equal, last = list(shared), None
+    if shared and match is None:
+        *equal, last = shared
+    parts += [_compared(exp.EQ, scope, name) for name in equal]
+    if last is not None:
+        parts.append(_compared(exp.GTE, scope, last))
+    if match is not None:
+        parts.append(scope.resolve(match))
+    orders = [order for part in parts if (order := _order_of(part, own)) is not None]
+    if len(orders) != 1 or not all(_is_between(part, own) for part in parts):
+        raise Unsupported(
+            f"{write(join).strip()}: ASOF takes equalities of both inputs and one comparison by >=, >, <= or <"
+        )
+    return parts, orders[0]
+
+
+def _nearest_of(join: exp.Join) -> exp.EQ | None:
+    on = join.args.get("on")
+    named = isinstance(on, exp.EQ) and isinstance(on.this, exp.Column) and on.this.name.startswith(NEAREST_MARK)
+    return on if named else None
+
+
+def _compared(kind: type[exp.Binary], scope: Scope, name: str) -> exp.Expr:
+    """A column of the inputs before, and of the last one."""
+    right = scope.relations[-1]
+    lefts = [relation for relation in scope.relations[:-1] if relation.find(name) is not None]
+    found = right.find(name)
+    if len(lefts) != 1 or found is None:
+        raise Unsupported(f"USING ({name}): both inputs have one such column")
+    return kind(this=lefts[0].column(lefts[0].find(name) or ""), expression=right.column(found))
+
+
+def _is_between(part: exp.Expr, own: int) -> bool:
+    """Whether it compares something of the last input with something of those before."""
+    if not isinstance(part, (exp.EQ, exp.NullSafeEQ, *FLIPPED)):
+        return False
+    one, other = numbers_in(part.this), numbers_in(part.expression)
+    return bool(one and other) and ((one == {own}) != (other == {own})) and not one & other
+
+
+def _order_of(part: exp.Expr, own: int) -> Wanted | None:
+    while isinstance(part, exp.Paren):
+        part = part.this
+    if type(part) not in FLIPPED or not _is_between(part, own):
+        return None
+    kind, value = type(part), part.expression
+    if numbers_in(part.this) == {own}:
+        kind, value = FLIPPED[kind], part.this
+    return Wanted(1, value.copy(), descending=kind in EARLIER)
