@@ -4,7 +4,6 @@ import java.util.function.Function;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.SparkException;
 import org.apache.spark.sql.catalyst.expressions.Abs;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BinaryArithmetic;
 import org.apache.spark.sql.catalyst.expressions.Cast;
@@ -158,27 +157,9 @@ public class JoinStrategy extends SparkStrategy {
     return InputRows.of(plan);
   }
 
-  /** The condition in SQL, over columns l.c0, l.c1, … and r.c0, r.c1, … */
-  public static String text(Join join) {
-    final Seq left = join.left().output();
-    final Seq right = join.right().output();
-    Expression condition = (Expression) join.condition().get();
-    Object renamed = condition.transform(new AbstractPartialFunction() {
-      public boolean isDefinedAt(Object node) {
-        return node instanceof AttributeReference;
-      }
-      public Object applyOrElse(Object node, Function1 otherwise) {
-        if (!(node instanceof AttributeReference)) {
-          return otherwise.apply(node);
-        }
-        AttributeReference column = (AttributeReference) node;
-        int place = find(left, column);
-        String side = place >= 0 ? "l" : "r";
-        String name = "c" + (place >= 0 ? place : find(right, column));
-        return column.withName(name).withQualifier((Seq) Nil$.MODULE$.prepended(side));
-      }
-    });
-    return ((Expression) renamed).sql();
+  /** The condition as SQL; null if Spark would read it as another one. */
+  public static String text(SparkSession session, Join join) {
+    return ConditionText.isTheSame(session, join) ? ConditionText.of(join) : null;
   }
 
   /** The join as it was before Spark began to run its inputs: what an adaptive plan has in hand is for Spark alone. */
@@ -200,15 +181,6 @@ public class JoinStrategy extends SparkStrategy {
 
   private static boolean leftToSpark(Option hint) {
     return hinted(hint) && ((HintInfo) hint.get()).strategy().get() instanceof LeftToSpark;
-  }
-
-  private static int find(Seq columns, AttributeReference column) {
-    for (int i = 0; i < columns.size(); i++) {
-      if (((Attribute) columns.apply(i)).exprId().equals(column.exprId())) {
-        return i;
-      }
-    }
-    return -1;
   }
 
   private static boolean hinted(Option hint) {

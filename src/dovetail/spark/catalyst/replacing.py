@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dovetail.errors import DovetailError
 from dovetail.planning.planner import SPARK
 from dovetail.request import Request
-from dovetail.spark.catalyst.strategy import JavaFunction
+from dovetail.spark.catalyst.strategy import JavaFunction, condition_text
 from dovetail.spark.joins import join_dataframes, plan_unseen
 
 ENABLED = "spark.dovetail.enabled"
@@ -66,7 +66,7 @@ class Planner(JavaFunction):
         arguments = {
             "left": self._frame(spark, join.left()),
             "right": self._frame(spark, join.right()),
-            "on": str(self.strategy.text(join)),
+            "on": condition_text(self.strategy, session, join),
             "how": self.strategy.how(join),
             "trusted": True,
         }
