@@ -55,6 +55,11 @@ public class JoinStrategy extends SparkStrategy {
     }
   }
 
+  /** Be a strategy of the sessions that are made from now on. */
+  public void enableNewSessions(SparkSession session) {
+    session.extensions().injectPlannerStrategy(new Always(this));
+  }
+
   /** Whatever goes wrong here, Spark goes on without; unless warnings are errors. */
   public Seq apply(LogicalPlan plan) {
     Seq none = (Seq) (Object) Nil$.MODULE$;
@@ -185,6 +190,19 @@ public class JoinStrategy extends SparkStrategy {
 
   private static boolean hinted(Option hint) {
     return hint.isDefined() && ((HintInfo) hint.get()).strategy().isDefined();
+  }
+}
+
+/** The same for every session. */
+class Always extends AbstractFunction1 {
+  private final JoinStrategy strategy;
+
+  Always(JoinStrategy strategy) {
+    this.strategy = strategy;
+  }
+
+  public Object apply(Object session) {
+    return strategy;
   }
 }
 
