@@ -53,8 +53,8 @@ QUERIES = {
             ON f.day BETWEEN p.start AND p.stop GROUP BY p.promotion""",
     "EXISTS": """
         SELECT c.customer FROM customers c WHERE EXISTS (
-            SELECT 1 FROM sales f WHERE f.customer = c.customer AND f.quantity > 6) AND EXISTS (
-            SELECT 1 FROM returns r WHERE r.customer = c.customer AND r.amount > 50)""",
+            SELECT 1 FROM sales f WHERE f.customer = c.customer AND f.price > 20) AND EXISTS (
+            SELECT 1 FROM returns r WHERE r.customer = c.customer AND r.amount > 5)""",
     "EXISTS of a range": """
         SELECT i.item FROM items i WHERE EXISTS (
             SELECT 1 FROM promotions p WHERE p.start > i.since AND p.stop < i.until)""",
@@ -106,7 +106,7 @@ QUERIES = {
             FROM sales f JOIN promotions p ON p.start <= f.day) WHERE r = 1""",
     "self-join": """
         SELECT a.customer, count(*) FROM sales a JOIN sales b
-            ON a.customer = b.customer AND a.day < b.day AND b.day <= a.day + INTERVAL 14 DAYS GROUP BY a.customer""",
+            ON a.customer = b.customer AND a.day < b.day AND b.day <= a.day + INTERVAL 200 DAYS GROUP BY a.customer""",
     "self-join without an equality": """
         SELECT a.item, count(*) FROM items a JOIN items b
             ON a.since < b.until AND b.since < a.until AND a.item <> b.item
