@@ -245,7 +245,7 @@ def added_milliseconds(spark: SparkSession, query: str) -> float:
 
 
 def without_ids(plan: str) -> str:
-    return re.sub(r"#\d+L?|plan_id=\d+|\[id=#\d+\]", "", plan)
+    return re.sub(r"#\d+L?|(?<=_common_expr_)\d+|plan_id=\d+|\[id=#\d+\]", "", plan)
 
 
 def main() -> None:
