@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import warnings
 from collections import Counter
@@ -355,6 +356,24 @@ def test_a_cancelled_query_is_not_run_by_spark(enabled: SparkSession, monkeypatc
     monkeypatch.setattr(replacing, "join_dataframes", cancel)
     with pytest.raises(Exception, match="SPARK_JOB_CANCELLED"):
         enabled.sql(JOINED).collect()
+
+
+def test_an_interrupt_ends_the_query_and_not_the_session(
+    enabled: SparkSession, joined: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join_dataframes = replacing.join_dataframes
+
+    def interrupt(request: Any) -> DataFrame:
+        signal.raise_signal(signal.SIGINT)
+        return join_dataframes(request)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(replacing, "join_dataframes", interrupt)
+    with pytest.raises(Exception, match="KeyboardInterrupt"):
+        enabled.sql(JOINED).collect()
+    monkeypatch.undo()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert rows(enabled.sql(JOINED)) == joined
 
 
 def test_switched_off_by_a_setting(enabled: SparkSession) -> None:
