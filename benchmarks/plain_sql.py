@@ -2,7 +2,8 @@
 
     python -m benchmarks.plain_sql threshold 5000 20000 60000   # nested loop against Dovetail, rows of either side
     python -m benchmarks.plain_sql queries 100000               # six queries as people write them
-    python -m benchmarks.plain_sql tpch 0.05                    # 22 queries: rows, plans, time to plan
+    python -m benchmarks.plain_sql tpch 0.01                    # 22 queries: rows, plans, time to plan
+    python -m benchmarks.plain_sql joins 3000                   # 30 queries, as those of TPC-DS: the same
 
 CPU is that of this process and all below it. Every figure is of a query that has run once before.
 """
@@ -16,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +28,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import dovetail
+from benchmarks.join_queries import QUERIES as JOINS
+from benchmarks.join_queries import TABLES
 from benchmarks.tpch_queries import QUERIES as TPCH
 from dovetail.core.directories import private_directory
 from dovetail.spark.session import local_session
@@ -143,21 +145,24 @@ def threshold(sizes: list[int]) -> None:
 
 
 def queries(rows: int) -> None:
+    """Each result is hashed where it is made. A nested loop of many pairs is not warmed up."""
     spark = session()
     print("query | rows | CPU s, Spark | CPU s, Dovetail | Spark / Dovetail | bytes read, Spark | bytes read, Dovetail")
     with tempfile.TemporaryDirectory() as place, dovetail.enable(spark):
         make_tables(spark, rows, Path(place))
         for name, query in SIX.items():
-            spent, counted, read = {}, {}, {}
+            hashed = f"SELECT count(*), sum(CAST(xxhash64(*) AS DECIMAL(38, 0))) FROM ({query})"
+            spent, found, read = {}, {}, {}
             for pairs in (EVER, NEVER):
                 with least_pairs(spark, pairs):
-                    counted[pairs] = spark.sql(query).count()  # warms up
-                    before = bytes_read(spark)
-                    spent[pairs] = cpu_of(lambda query=query: drain(spark.sql(query)))  # type: ignore[misc]
-                    read[pairs] = bytes_read(spark) - before
-            assert counted[EVER] == counted[NEVER], name
+                    if pairs == EVER or rows <= 30_000:
+                        spark.sql(hashed).collect()
+                    before, start = bytes_read(spark), cpu_seconds()
+                    found[pairs] = spark.sql(hashed).collect()[0]
+                    spent[pairs], read[pairs] = cpu_seconds() - start, bytes_read(spark) - before
+            assert found[EVER] == found[NEVER], name
             cpu = f"{spent[NEVER]:.1f} | {spent[EVER]:.1f} | {spent[NEVER] / spent[EVER]:.1f}"
-            print(f"{name} | {counted[EVER]:,} | {cpu} | {read[NEVER]:,} | {read[EVER]:,}", flush=True)
+            print(f"{name} | {found[EVER][0]:,} | {cpu} | {read[NEVER]:,} | {read[EVER]:,}", flush=True)
 
 
 def bytes_read(spark: SparkSession) -> int:
@@ -168,7 +173,7 @@ def bytes_read(spark: SparkSession) -> int:
     return sum(int(stages.apply(place).inputBytes()) for place in range(stages.size()))
 
 
-# TPC-H.
+# Queries that people have, most of whose joins are Spark's.
 
 
 def tpch(scale: float) -> None:
@@ -180,51 +185,80 @@ def tpch(scale: float) -> None:
         subprocess.run(command, check=True, capture_output=True)
     for file in place.glob("*.parquet"):
         spark.read.parquet(str(file)).createOrReplaceTempView(file.stem)
-    differing, changed, times = [], [], []
-    for name, query in TPCH.items():
-        found, plans, planning = {}, {}, {}
-        for on in (False, True):
-            (dovetail.enable if on else dovetail.disable)(spark)
-            plan_milliseconds(spark, query)
-            planning[on] = statistics.median(plan_milliseconds(spark, query) for _ in range(5))
-            frame = spark.sql(query)
-            plans[on] = without_ids(frame._jdf.queryExecution().sparkPlan().toString())
-            found[on] = sorted(
-                repr([f"{v:.6g}" if isinstance(v, float) else v for v in row]) for row in frame.collect()
-            )
-        if found[False] != found[True]:
+    compare(spark, TPCH)
+
+
+def joins(rows: int) -> None:
+    spark = session()
+    with tempfile.TemporaryDirectory() as place:
+        for name, query in TABLES.items():
+            spark.sql(query.format(rows=rows)).write.parquet(f"{place}/{name}")
+            spark.read.parquet(f"{place}/{name}").createOrReplaceTempView(name)
+        compare(spark, JOINS)
+
+
+def compare(spark: SparkSession, asked: dict[str, str]) -> None:
+    """Without Dovetail, with it, and with it where it takes joins of any size."""
+    differing, changed, taken, planning = [], [], [], []
+    for name, query in asked.items():
+        expected, plan = rows_and_plan(spark, query)
+        with dovetail.enable(spark):
+            found = rows_and_plan(spark, query)
+            with least_pairs(spark, EVER):
+                forced = rows_and_plan(spark, query)
+        if "DovetailJoin" in forced[1]:
+            taken.append(name)
+        if found[0] != expected or forced[0] != expected:
             differing.append(name)
-        if plans[False] != plans[True]:
+        if any(one != plan and "DovetailJoin" not in one for one in (found[1], forced[1])):
             changed.append(name)
-        times.append(planning[True] - planning[False])
-        print(
-            f"{name}: {len(found[True])} rows, planned in {planning[False]:.0f} and {planning[True]:.0f} ms", flush=True
-        )
-    print(f"{len(TPCH)} queries; other rows: {differing or 'none'}; other plans: {changed or 'none'}")
-    print(f"planning takes {statistics.median(times):.1f} ms more (median), at most {max(times):.1f}")
+        if "DovetailJoin" not in found[1]:
+            planning.append(added_milliseconds(spark, query))
+        print(f"{name}: {len(expected)} rows, taken: {forced[1].count('DovetailJoin')}", flush=True)
+    print(f"{len(asked)} queries; Dovetail can take joins of {len(taken)}: {', '.join(taken)}")
+    print(f"other rows: {differing or 'none'}; other plans, where no join is taken: {changed or 'none'}")
+    print(
+        f"time to plan without a candidate: {statistics.median(planning):+.1f} ms (median), {max(planning):+.1f} (most)"
+    )
 
 
-def plan_milliseconds(spark: SparkSession, query: str) -> float:
-    execution = spark.sql(query)._jdf.queryExecution()
-    execution.optimizedPlan()
-    start = time.perf_counter()
-    execution.sparkPlan()
-    return 1e3 * (time.perf_counter() - start)
+def rows_and_plan(spark: SparkSession, query: str) -> tuple[list[str], str]:
+    frame = spark.sql(query)
+    plan = without_ids(frame._jdf.queryExecution().sparkPlan().toString())
+    return sorted(repr([f"{v:.6g}" if isinstance(v, float) else v for v in row]) for row in frame.collect()), plan
+
+
+def added_milliseconds(spark: SparkSession, query: str) -> float:
+    """CPU of the thread that plans, with Dovetail less without it: medians of 9 in turn."""
+    spent: dict[bool, list[float]] = {False: [], True: []}
+    clock = spark._jvm.java.lang.management.ManagementFactory.getThreadMXBean()  # type: ignore[union-attr]
+    for _ in range(9):
+        for on in spent:
+            (dovetail.enable if on else dovetail.disable)(spark)
+            execution = spark.sql(query)._jdf.queryExecution()
+            execution.optimizedPlan()
+            start = clock.getCurrentThreadCpuTime()
+            execution.sparkPlan()
+            spent[on].append(1e-6 * (clock.getCurrentThreadCpuTime() - start))
+    dovetail.disable(spark)
+    return statistics.median(spent[True]) - statistics.median(spent[False])
 
 
 def without_ids(plan: str) -> str:
-    return re.sub(r"#\d+L?|plan_id=\d+|\[id=#\d+\]", "", plan)
+    return re.sub(r"#\d+L?|(?<=_common_expr_)\d+|plan_id=\d+|\[id=#\d+\]", "", plan)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plain_sql", description=__doc__)
-    parser.add_argument("what", choices=["threshold", "queries", "tpch"])
+    parser.add_argument("what", choices=["threshold", "queries", "tpch", "joins"])
     parser.add_argument("sizes", nargs="+", type=float)
     given = parser.parse_args()
     if given.what == "threshold":
         threshold([int(size) for size in given.sizes])
     elif given.what == "queries":
         queries(int(given.sizes[0]))
+    elif given.what == "joins":
+        joins(int(given.sizes[0]))
     else:
         tpch(given.sizes[0])
 

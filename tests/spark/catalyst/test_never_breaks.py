@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import warnings
 from collections import Counter
@@ -295,6 +296,25 @@ def test_columns_of_fixed_length_and_partitions(session: SparkSession, tmp_path:
         session.sql("DROP TABLE fixed_length")
 
 
+def test_what_the_text_of_a_condition_does_not_say(session: SparkSession) -> None:
+    """Spark writes the second 2:30 of that night like the first one; a view computes as where it was made."""
+    late = "l.x < r.x AND l.at + INTERVAL 211 DAYS > TIMESTAMP '2024-10-27 02:30:00+01:00'"
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        assert compare(session, [f"SELECT l.id AS one, r.id AS other FROM l LEFT JOIN r ON {late}"]) == 1
+        session.sql("CREATE OR REPLACE TEMPORARY VIEW days AS SELECT l.id, r.id AS other FROM l JOIN r "
+                    "ON CAST(l.at AS DATE) < CAST(r.at AS DATE) AND hour(l.at) > hour(r.at)")  # fmt: skip
+        session.conf.set("spark.sql.session.timeZone", "America/New_York")
+        session.conf.set("spark.sql.ansi.enabled", "false")
+        session.sql("CREATE OR REPLACE TEMPORARY VIEW sums AS SELECT l.id, r.id AS other FROM l JOIN r "
+                    "ON l.id + 9223372036854775800 < r.id AND l.x > r.x")  # fmt: skip
+        session.conf.unset("spark.sql.ansi.enabled")
+        assert compare(session, ["SELECT * FROM days", "SELECT * FROM sums"]) == 2
+    finally:
+        session.conf.unset("spark.sql.ansi.enabled")
+        session.conf.unset("spark.sql.session.timeZone")
+
+
 def test_a_batch_of_a_stream(enabled: SparkSession, tmp_path: Path) -> None:
     enabled.range(50).selectExpr("id AS x").write.parquet(str(tmp_path / "in"))
     found: list[int] = []
@@ -336,6 +356,24 @@ def test_a_cancelled_query_is_not_run_by_spark(enabled: SparkSession, monkeypatc
     monkeypatch.setattr(replacing, "join_dataframes", cancel)
     with pytest.raises(Exception, match="SPARK_JOB_CANCELLED"):
         enabled.sql(JOINED).collect()
+
+
+def test_an_interrupt_ends_the_query_and_not_the_session(
+    enabled: SparkSession, joined: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join_dataframes = replacing.join_dataframes
+
+    def interrupt(request: Any) -> DataFrame:
+        signal.raise_signal(signal.SIGINT)
+        return join_dataframes(request)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(replacing, "join_dataframes", interrupt)
+    with pytest.raises(Exception, match="KeyboardInterrupt"):
+        enabled.sql(JOINED).collect()
+    monkeypatch.undo()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert rows(enabled.sql(JOINED)) == joined
 
 
 def test_switched_off_by_a_setting(enabled: SparkSession) -> None:

@@ -4,7 +4,6 @@ import java.util.function.Function;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.SparkException;
 import org.apache.spark.sql.catalyst.expressions.Abs;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BinaryArithmetic;
 import org.apache.spark.sql.catalyst.expressions.Cast;
@@ -54,6 +53,11 @@ public class JoinStrategy extends SparkStrategy {
     } catch (LinkageError error) {
       LoggerFactory.getLogger("dovetail").debug("a RANGE_JOIN hint is a warning", error);
     }
+  }
+
+  /** Be a strategy of the sessions that are made from now on. */
+  public void enableNewSessions(SparkSession session) {
+    session.extensions().injectPlannerStrategy(new Always(this));
   }
 
   /** Whatever goes wrong here, Spark goes on without; unless warnings are errors. */
@@ -158,27 +162,9 @@ public class JoinStrategy extends SparkStrategy {
     return InputRows.of(plan);
   }
 
-  /** The condition in SQL, over columns l.c0, l.c1, … and r.c0, r.c1, … */
-  public static String text(Join join) {
-    final Seq left = join.left().output();
-    final Seq right = join.right().output();
-    Expression condition = (Expression) join.condition().get();
-    Object renamed = condition.transform(new AbstractPartialFunction() {
-      public boolean isDefinedAt(Object node) {
-        return node instanceof AttributeReference;
-      }
-      public Object applyOrElse(Object node, Function1 otherwise) {
-        if (!(node instanceof AttributeReference)) {
-          return otherwise.apply(node);
-        }
-        AttributeReference column = (AttributeReference) node;
-        int place = find(left, column);
-        String side = place >= 0 ? "l" : "r";
-        String name = "c" + (place >= 0 ? place : find(right, column));
-        return column.withName(name).withQualifier((Seq) Nil$.MODULE$.prepended(side));
-      }
-    });
-    return ((Expression) renamed).sql();
+  /** The condition as SQL; null if Spark would read it as another one. */
+  public static String text(SparkSession session, Join join) {
+    return ConditionText.isTheSame(session, join) ? ConditionText.of(join) : null;
   }
 
   /** The join as it was before Spark began to run its inputs: what an adaptive plan has in hand is for Spark alone. */
@@ -202,17 +188,21 @@ public class JoinStrategy extends SparkStrategy {
     return hinted(hint) && ((HintInfo) hint.get()).strategy().get() instanceof LeftToSpark;
   }
 
-  private static int find(Seq columns, AttributeReference column) {
-    for (int i = 0; i < columns.size(); i++) {
-      if (((Attribute) columns.apply(i)).exprId().equals(column.exprId())) {
-        return i;
-      }
-    }
-    return -1;
-  }
-
   private static boolean hinted(Option hint) {
     return hint.isDefined() && ((HintInfo) hint.get()).strategy().isDefined();
+  }
+}
+
+/** The same for every session. */
+class Always extends AbstractFunction1 {
+  private final JoinStrategy strategy;
+
+  Always(JoinStrategy strategy) {
+    this.strategy = strategy;
+  }
+
+  public Object apply(Object session) {
+    return strategy;
   }
 }
 

@@ -159,14 +159,14 @@ public class MarkedJoins extends SparkStrategy {
     return JoinStrategy.how(join);
   }
 
-  /** The condition in SQL, over columns l.c0, l.c1, … and r.c0, r.c1, … */
-  public static String text(Join join) {
-    return JoinStrategy.text(join);
+  /** The condition as SQL; null if Spark would read it as another one. */
+  public static String text(SparkSession session, Join join) {
+    return JoinStrategy.text(session, join);
   }
 
   /** The condition of what `build` has made. */
   public static String writtenText(LogicalPlan plan) {
-    return text((Join) (plan instanceof Join ? plan : ((Project) plan).child()));
+    return ConditionText.of((Join) (plan instanceof Join ? plan : ((Project) plan).child()));
   }
 
   /** The join for Spark to run. */

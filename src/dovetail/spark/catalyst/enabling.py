@@ -53,6 +53,17 @@ def enable(spark: SparkSession) -> Enabled:
     return Enabled(spark)
 
 
+def enable_new_sessions(spark: SparkSession) -> None:
+    """Enable the sessions that are made from now on, and that share the catalog of this one: those of Connect's server.
+
+    The setting spark.dovetail.enabled switches it off in each of them.
+    """
+    planner = Planner(spark)
+    planner.strategy = make_strategy(spark, planner, MANY_PAIRS)
+    session: Any = spark._jsparkSession
+    planner.strategy.enableNewSessions(session)
+
+
 def disable(spark: SparkSession) -> None:
     """Let Spark run all joins of a session again.
 

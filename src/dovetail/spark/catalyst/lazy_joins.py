@@ -36,7 +36,8 @@ from dovetail.request import Request
 from dovetail.result_columns import ResultColumns
 from dovetail.spark import joins
 from dovetail.spark.batch.cell import check_parameters
-from dovetail.spark.catalyst.strategy import JavaFunction, make_object
+from dovetail.spark.catalyst.interrupts import safe_interrupts
+from dovetail.spark.catalyst.strategy import JavaFunction, condition_text, make_object
 from dovetail.spark.diag.join import may_go_along_diagonal
 from dovetail.spark.frames.binding import bind_frames, by_position, joined_names
 from dovetail.spark.frames.columnless import MARKS
@@ -188,7 +189,8 @@ class Runner(JavaFunction):
         """An RDD of Spark's own rows, or what Java is to throw."""
         session, join, columns, options = given
         try:
-            return self._joined(join, columns, options, self._session(session))._jdf.queryExecution().toRdd()
+            with safe_interrupts(self._spark):
+                return self._joined(join, columns, options, self._session(session))._jdf.queryExecution().toRdd()
         except Py4JJavaError as error:
             return error.java_exception
         except PySparkException as error:
@@ -218,7 +220,9 @@ class Runner(JavaFunction):
         names += [name + RIGHT_SUFFIX if name in names else name for name in right.columns]
         wanted = [names[place] for place in marked.places(join, columns)]
         how = str(marked.how(join))
-        arguments = {"left": left, "right": right, "on": str(marked.text(join)), "how": how, **options}
+        session: Any = spark._jsparkSession
+        on = condition_text(marked, session, join)
+        arguments = {"left": left, "right": right, "on": on, "how": how, **options}
         if len(wanted) < join.output().size():
             arguments["columns"] = wanted
         parameters = options.get("parameters", {})

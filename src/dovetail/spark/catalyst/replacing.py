@@ -15,13 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from dovetail.errors import DovetailError
 from dovetail.planning.kernel_plans import SPARK
 from dovetail.request import Request
-from dovetail.spark.catalyst.strategy import JavaFunction
+from dovetail.spark.catalyst.interrupts import safe_interrupts
+from dovetail.spark.catalyst.strategy import JavaFunction, condition_text
 from dovetail.spark.joins import join_dataframes, plan_unseen
 
 ENABLED = "spark.dovetail.enabled"
 LEAST_PAIRS = "spark.dovetail.leastPairs"
 MANY_PAIRS = 3e8  # where a nested loop begins to take more CPU: benchmarks/plain_sql.py
-CANCELLED = "CANCELLED"  # in the class of Spark's errors
+ENDED = ("CANCELLED", "KeyboardInterrupt")  # in errors of Spark and of joins inside the join
 
 
 class Planner(JavaFunction):
@@ -36,7 +37,8 @@ class Planner(JavaFunction):
 
     def apply(self, given: Any) -> Any:
         try:
-            return None if self.refuse(given[0], given[1]) is not None else Run(self)
+            with safe_interrupts(self._spark):
+                return None if self.refuse(given[0], given[1]) is not None else Run(self)
         except BaseException as error:
             return _answer(error)
 
@@ -51,6 +53,10 @@ class Planner(JavaFunction):
 
     def rows(self, session: Any, join: Any) -> Any:
         """The result, as an RDD of Spark's own rows."""
+        with safe_interrupts(self._spark):
+            return self._rows(session, join)
+
+    def _rows(self, session: Any, join: Any) -> Any:
         joined = join_dataframes(self._request(session, join))
         spark: Any = joined.sparkSession
         same = spark._jvm.org.apache.spark.sql.types.DataType.equalsIgnoreNullability
@@ -66,7 +72,7 @@ class Planner(JavaFunction):
         arguments = {
             "left": self._frame(spark, join.left()),
             "right": self._frame(spark, join.right()),
-            "on": str(self.strategy.text(join)),
+            "on": condition_text(self.strategy, session, join),
             "how": self.strategy.how(join),
             "trusted": True,
         }
@@ -101,7 +107,7 @@ class Run(JavaFunction):
 
 def _answer(error: BaseException) -> str | None:
     """Nothing, after a warning, or why the query has to end: py4j would lose what is raised here."""
-    if not isinstance(error, Exception) or CANCELLED in str(error):
+    if not isinstance(error, Exception) or any(word in str(error) for word in ENDED):
         return f"{type(error).__name__}: {error}"
     reason = str(error) if isinstance(error, DovetailError) else f"{type(error).__name__}: {error}"
     try:

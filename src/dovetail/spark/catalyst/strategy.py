@@ -16,7 +16,7 @@ from pyspark import java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from dovetail.errors import DovetailError
+from dovetail.errors import ConditionError, DovetailError
 
 PACKAGE = "dovetail.catalyst"
 CLASSES = (  # each may use those before it
@@ -27,6 +27,7 @@ CLASSES = (  # each may use those before it
     "KeyValues",
     "PlanLeaf",
     "DovetailJoin",
+    "ConditionText",
     "JoinStrategy",
     "Marked",
     "MarkedJoins",
@@ -63,6 +64,17 @@ def make_strategy(spark: SparkSession, planner: Any, many_pairs: float) -> Any:
     strategy = make_object(spark, STRATEGY)
     strategy.setPlanner(planner, many_pairs)
     return strategy
+
+
+def condition_text(strategy: Any, session: Any, join: Any) -> str:
+    """The condition of a join as SQL, which Spark reads as the same condition; raises ConditionError if it does not."""
+    text = strategy.text(session, join)
+    if text is None:
+        raise ConditionError(
+            "Spark reads its own SQL of the condition as another one: a view has computed in another time zone or mode "
+            "than the session, a clock shows a time twice, or a function has no SQL"
+        )
+    return str(text)
 
 
 def make_object(spark: SparkSession, name: str) -> Any:
