@@ -3,8 +3,9 @@
     python -m benchmarks.by_hand                    # all cases, 1M rows
     python -m benchmarks.by_hand short band --rows 3000000
 
-Each join is run for all its rows (to Spark's noop sink), for a count, and for 2 of its 20 columns. By hand at its best
-of several widths. CPU seconds of the process tree, the median of three; a ratio above 1 means that Dovetail needs less.
+Each join is run for all its rows (to Spark's noop sink), for a count, and for 2 of its 20 columns. Every width is tried
+twice by hand, and the join twice, so that both are compiled; then the best width and the join take turns. CPU seconds
+of the process tree, medians; a ratio above 1 means that Dovetail needs less.
 """
 
 from __future__ import annotations
@@ -77,6 +78,40 @@ def skewed(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
     length = rng.integers(1, 120_000_000_000 // rows, n)
     length[::2] = length[::2] // 100 + 1
     return points(rows, rng, t), intervals(rng, s, length)
+
+
+def long(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    n = max(1, rows // 1000)
+    return points(rows, rng), intervals(rng, rng.integers(0, DOMAIN, n), rng.integers(1, 12_000_000, n))
+
+
+def skewed_points(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    """Half of the points in a ten thousandth of the domain."""
+    t = rng.integers(0, DOMAIN, rows)
+    t[::2] //= 10_000
+    n = rows // 10
+    return points(rows, rng, t), intervals(rng, rng.integers(0, DOMAIN, n), rng.integers(1, 120_000_000_000 // rows, n))
+
+
+def keyed(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    """A thousand keys, and intervals that are as much longer."""
+    n, keys = rows // 10, 1000
+    left = points(rows, rng)
+    length = rng.integers(1, min(DOMAIN // 10, 40_000_000_000_000 // rows), n)
+    right = intervals(rng, rng.integers(0, DOMAIN, n), length)
+    left = left.set_column(left.column_names.index("g"), "g", pa.array(rng.integers(0, keys, rows)))
+    return left, right.set_column(right.column_names.index("h"), "h", pa.array(rng.integers(0, keys, n)))
+
+
+def overlapping_mixed(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    def side() -> pa.Table:
+        n = rows // 5
+        length = np.minimum(rng.lognormal(7.5, 2.0, n) * 1e6 / rows, DOMAIN / 10).astype(np.int64) + 1
+        length[:10] = DOMAIN // 10
+        return intervals(rng, rng.integers(0, DOMAIN, n), length)
+
+    left = side()
+    return left.rename_columns([f"l{name}" for name in left.column_names]), side()
 
 
 def overlapping(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
@@ -177,9 +212,21 @@ CASES = {
     "short": Case("point in short interval", short, IN_INTERVAL, point_by_hand, (20_000, 60_000, 180_000)),
     "mixed": Case("point in interval, mixed lengths", mixed, IN_INTERVAL, point_by_hand, (60_000, 300_000, 1_500_000)),
     "skewed": Case("point in interval, both skewed", skewed, IN_INTERVAL, point_by_hand, (2_000, 10_000, 50_000)),
+    "long": Case("point in long interval", long, IN_INTERVAL, point_by_hand, (500_000, 2_000_000, 8_000_000)),
+    "skewed points": Case(
+        "point in interval, points skewed", skewed_points, IN_INTERVAL, point_by_hand, (20_000, 60_000, 180_000)
+    ),
     "groups": Case(
-        "equality and point in interval", short, f"l.g = r.h AND {IN_INTERVAL}", equal_point_by_hand,
+        "interval, 20 keys", short, f"l.g = r.h AND {IN_INTERVAL}", equal_point_by_hand,
         (60_000, 240_000, 1_000_000),
+    ),
+    "keys": Case(
+        "interval, 1,000 keys", keyed, f"l.g = r.h AND {IN_INTERVAL}", equal_point_by_hand,
+        (10_000_000, 40_000_000, 160_000_000),
+    ),
+    "overlap mixed": Case(
+        "overlap, mixed lengths", overlapping_mixed, "l.ls < r.e AND r.s < l.le", overlap_by_hand,
+        (20_000, 80_000, 320_000),
     ),
     "overlap": Case("overlap", overlapping, "l.ls < r.e AND r.s < l.le", overlap_by_hand, (5_000, 20_000, 80_000)),
     "band": Case("band", near, "abs(l.t - r.rt) <= 1000", band_by_hand, (2_000, 8_000)),
@@ -220,7 +267,7 @@ class Row(NamedTuple):
     pairs: int
 
 
-def compare(spark: SparkSession, name: str, rows: int, how: str, runs: int) -> Iterator[Row]:
+def compare(spark: SparkSession, name: str, rows: int, how: str, runs: int, wanted: list[str]) -> Iterator[Row]:
     case = CASES[name]
     with tempfile.TemporaryDirectory() as directory:
         frames = []
@@ -233,16 +280,22 @@ def compare(spark: SparkSession, name: str, rows: int, how: str, runs: int) -> I
         known = case.by_hand(left, right, case.widths[0], how).count()
         if found != known:
             raise AssertionError(f"{case.title}: {found} rows, {known} by hand")
-        for asked, run in ASKED.items():
-            seconds = {w: _median(run, partial(case.by_hand, left, right, w, how), runs) for w in case.widths}
-            ours = _median(run, partial(dovetail.join, left, right, case.on, how), runs)
-            best = min(seconds, key=lambda width: seconds[width])
-            yield Row(case.title, how, asked, seconds[best], best, ours, found)
+        for asked, run in ((one, ASKED[one]) for one in wanted):
+            hands = {w: partial(case.by_hand, left, right, w, how) for w in case.widths}
+            join = partial(dovetail.join, left, right, case.on, how)
+            tried = {w: min(_cpu(run, hand) for _ in range(2)) for w, hand in hands.items()}
+            for _ in range(2):
+                run(join())
+            best = min(tried, key=lambda width: tried[width])
+            theirs, ours = [], []
+            for _ in range(runs):
+                theirs.append(_cpu(run, hands[best]))
+                ours.append(_cpu(run, join))
+            yield Row(case.title, how, asked, statistics.median(theirs), best, statistics.median(ours), found)
 
 
-def _median(run: Callable[[DataFrame], object], join: Callable[[], DataFrame], runs: int) -> float:
-    run(join())
-    return statistics.median(measure(lambda: run(join())).cpu for _ in range(runs))
+def _cpu(run: Callable[[DataFrame], object], join: Callable[[], DataFrame]) -> float:
+    return measure(lambda: run(join())).cpu
 
 
 def main() -> None:
@@ -251,6 +304,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--how", nargs="+", default=["inner"], choices=["inner", "left", "left_anti"])
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--asked", nargs="+", default=[*ASKED], choices=[*ASKED])
     given = parser.parse_args()
     spark = local_session("by hand")
     print(f"{'join':34}{'how':>10}{'rows out':>12}{'asked':>11}{'by hand':>9}{'width':>10}{'ours':>8}{'ratio':>7}")
@@ -258,7 +312,7 @@ def main() -> None:
         for how in given.how:
             if how != "inner" and CASES[name].by_hand is overlap_by_hand:
                 continue  # by hand a second pass is needed
-            for row in compare(spark, name, given.rows, how, given.runs):
+            for row in compare(spark, name, given.rows, how, given.runs, given.asked):
                 print(
                     f"{row.title:34}{row.how:>10}{row.pairs:>12,}{row.asked:>11}{row.by_hand:>9.2f}{row.width:>10,}"
                     f"{row.ours:>8.2f}{row.by_hand / row.ours:>7.2f}",

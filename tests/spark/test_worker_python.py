@@ -49,14 +49,15 @@ def run(master: str, place: Path, bare: Path, **environment: str) -> list[Any]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_on_one_machine_workers_run_the_python_of_the_script(tmp_path: Path, bare: Path) -> None:
-    assert run("local[1]", tmp_path, bare) == [45, 45]
+    assert run("local[1]", tmp_path, bare) == [19, 45, 45]
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("master", ["local-cluster[1,1,1024]", "connect"])
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "connect"])
 def test_elsewhere_it_is_said_what_workers_lack(master: str, tmp_path: Path, bare: Path) -> None:
-    (said,) = run(master, tmp_path, bare)
+    pairs, said = run(master, tmp_path, bare)
+    assert pairs == 19  # by Spark's own operators
     python = f"{bare / 'python3'} ({platform.python_version()})"
     assert said.startswith(f"WorkerError: the workers of this Spark session run {python}, where dovetail, numba")
     assert f"PYSPARK_PYTHON set to a Python that has it; this process runs {sys.executable}." in said
@@ -65,7 +66,7 @@ def test_elsewhere_it_is_said_what_workers_lack(master: str, tmp_path: Path, bar
 @pytest.mark.spark
 @pytest.mark.slow
 def test_on_one_machine_a_python_without_packages_is_not_used(tmp_path: Path, bare: Path) -> None:
-    assert run("local[1]", tmp_path, bare, PYSPARK_PYTHON=str(bare / "python")) == [45, 45]
+    assert run("local[1]", tmp_path, bare, PYSPARK_PYTHON=str(bare / "python")) == [19, 45, 45]
 
 
 @pytest.mark.spark
@@ -74,7 +75,8 @@ def test_a_python_of_another_version(tmp_path: Path, bare: Path) -> None:
     other = next(filter(runs, (f"python3.{minor}" for minor in range(9, 20) if minor != sys.version_info[1])), None)
     if other is None:
         pytest.skip("there is no Python of another version")
-    (said,) = run("local-cluster[1,1,1024]", tmp_path, bare, PYSPARK_PYTHON=other)
+    pairs, said = run("local-cluster[1,1,1024]", tmp_path, bare, PYSPARK_PYTHON=other)
+    assert pairs == 19
     here = f"3.{sys.version_info[1]}"
     versions = f"run Python {other.removeprefix('python')}, and this process Python {here}: Spark does not support that"
     assert said.startswith(f"WorkerError: the workers of this Spark session {versions}.")
@@ -94,7 +96,7 @@ def test_a_python_that_was_chosen_is_kept(tmp_path: Path, bare: Path) -> None:
     lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in site.getsitepackages())
     (packages,) = (tmp_path / "other").glob("lib/*/site-packages")
     (packages / "ours.pth").write_text(lines)
-    assert run("local[1]", tmp_path, bare, PYSPARK_PYTHON=str(tmp_path / "other" / "bin" / "python")) == [45, 45]
+    assert run("local[1]", tmp_path, bare, PYSPARK_PYTHON=str(tmp_path / "other" / "bin" / "python")) == [19, 45, 45]
 
 
 def worker(**versions: Any) -> dict[str, Any]:

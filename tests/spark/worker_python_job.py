@@ -1,4 +1,4 @@
-"""A script as users write it: a session of their own, then a join of tables and one of streams.
+"""A script as users write it: a session of their own, then joins of tables and one of streams.
 
     python worker_python_job.py MASTER PLACE
 
@@ -22,7 +22,9 @@ def main(master: str, place: Path) -> None:
     spark = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "1").getOrCreate()
     numbers = spark.range(10).toDF("k")
     said: list[int | str] = []
+    ranges = numbers.selectExpr("k AS s", "k + 2 AS e")
     try:
+        said.append(dovetail.join(numbers, ranges, "l.k >= r.s AND l.k < r.e").count())
         said.append(dovetail.join(numbers, numbers, "l.k < r.k").count())
         numbers.write.parquet(str(place / "numbers"))
         stream = spark.readStream.schema("k bigint").parquet(str(place / "numbers"))

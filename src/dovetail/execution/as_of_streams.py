@@ -26,9 +26,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.columns.batches import empty_batch, one_batch
+from dovetail.columns.taking import take_rows
 from dovetail.condition import Condition, closed_bounds, keyed_rows
 from dovetail.condition.best import Best
-from dovetail.core.rows import Rows, Side, empty_batch, one_batch, take_rows
+from dovetail.core.rows import Rows, Side
 from dovetail.matching.best_partners import NO_ROW, best_partners
 from dovetail.matching.key_numbers import number_keys
 from dovetail.matching.nearest_in_order import Direction, InOrder

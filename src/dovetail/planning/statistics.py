@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dovetail.columns.batches import one_batch, put_together
 from dovetail.columns.taking import take_rows
-from dovetail.condition import Condition, Strategy, columns_of, keyed_rows
+from dovetail.condition import Condition, Less, Strategy, columns_of, keyed_rows
 from dovetail.core.codes import Words, is_fixed, numbers, rough_codes
 from dovetail.core.rows import Side
 from dovetail.kernels import boxes
@@ -107,12 +107,15 @@ def _sampled_rows(side: Side, rows: int) -> NDArray[np.int64]:
 def measure(condition: Condition, side: Side, batch: pa.RecordBatch) -> Reach | None:
     """The range of the keys of a batch; None if there are none, or if it is not needed."""
     strategy = condition.strategy
-    if strategy.kind not in ORDERED or strategy.equal:
+    if strategy.kind not in ORDERED:
         return None
     _, columns = keyed_rows(condition, side, batch, [pair[side] for pair in strategy.ordered_keys])
     if not len(columns[0]):
         return None
-    return Reach(_boxes([rough_codes(column) for column in columns]), tuple(_longest(strategy, side, columns)))
+    lengths = tuple(_longest(strategy, side, columns))
+    if strategy.equal:  # rows are routed by equal keys, which needs no boxes
+        return Reach(np.empty((0, len(columns), 2), np.int64), lengths)
+    return Reach(_boxes([rough_codes(column) for column in columns]), lengths)
 
 
 def _boxes(codes: list[Words]) -> NDArray[np.int64]:
@@ -124,20 +127,29 @@ def _boxes(codes: list[Words]) -> NDArray[np.int64]:
 
 
 def _longest(strategy: Strategy, side: Side, columns: list[pa.Array]) -> list[float]:
-    """The ordered keys of an overlap are (l.low, r.high), (l.high, r.low)."""
-    if (
-        strategy.kind not in ("overlap", "rectangles")
-        or len({c.type for c in columns}) > 1
-        or not is_fixed(columns[0].type)
-    ):
+    """How long intervals are: those of overlaps, and those between two inequalities that bound a value."""
+    if len({c.type for c in columns}) > 1 or not is_fixed(columns[0].type):
         return []
     lengths = []
-    for one, other in zip(columns[::2], columns[1::2], strict=True):
-        low, high = (one, other) if side is Side.LEFT else (other, one)
-        with np.errstate(invalid="ignore"):
+    for low, high in _borders(strategy, side, columns):
+        with np.errstate(invalid="ignore", over="ignore"):
             length = float(np.max(numbers(high) - numbers(low), initial=0.0))
         lengths.append(length if np.isfinite(length) else np.inf)
     return lengths
+
+
+def _borders(strategy: Strategy, side: Side, columns: list[pa.Array]) -> list[tuple[pa.Array, pa.Array]]:
+    """The ordered keys of an overlap are (l.low, r.high), (l.high, r.low)."""
+    if strategy.kind in ("overlap", "rectangles"):
+        pairs = list(zip(columns[::2], columns[1::2], strict=True))
+        return pairs if side is Side.LEFT else [(low, high) for high, low in pairs]
+    keys = strategy.ordered_keys
+    if strategy.kind != "two_inequalities" or len(keys) != 2 or keys[0][side.other] != keys[1][side.other]:
+        return []
+    first = strategy.predicates[0]
+    assert isinstance(first, Less)
+    is_low = first.operator.startswith("<") == (side is Side.LEFT)  # of the value between both
+    return [(columns[0], columns[1])] if is_low else [(columns[1], columns[0])]
 
 
 def estimated_pairs(condition: Condition, samples: Samples) -> float:

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from dovetail.condition import columns_of
 from dovetail.core.join_types import JoinType
-from dovetail.errors import PlanError
+from dovetail.errors import PlanError, WorkerError
 from dovetail.execution.steps import Step
 from dovetail.inputs import asked_best
 from dovetail.options import Where
@@ -19,7 +19,7 @@ from dovetail.request import Request
 from dovetail.spark.batch.aggregates import aggregate_tables
 from dovetail.spark.batch.ordering import order_keys, ordered_steps
 from dovetail.spark.batch.spark_join import by_spark
-from dovetail.spark.batch.tables import plan_cells
+from dovetail.spark.batch.tables import plan_cells, plan_without_workers
 from dovetail.spark.best.choice import plan_best_frames
 from dovetail.spark.diag.join import FrameDiagonals
 from dovetail.spark.frames.binding import bind_frames
@@ -89,7 +89,13 @@ def _check_places(request: Request) -> None:
 def _plan_dataframes(request: Request) -> Planned:
     """How two DataFrames are joined. Tables at rest are sampled for it."""
     left, right = request.input_list
-    prepare_workers(left.sparkSession)
+    lacking = None
+    try:
+        prepare_workers(left.sparkSession)
+    except WorkerError as error:
+        if left.isStreaming or right.isStreaming:
+            raise
+        lacking = error
     window = None if request.window is None else checked_window(request.window, left, right)
     left, right = with_columns(left, right)
     bound = bind_frames(request.on, left, right, request.trusted)
@@ -97,7 +103,8 @@ def _plan_dataframes(request: Request) -> Planned:
     pruning, limit = prune(FrameJoin(request, (left, right), bound, output), window), request.limit
     asked = pruning.asked
     if not left.isStreaming and not right.isStreaming:
-        return pruning.select(_plan_tables(pruning).with_limit(limit))
+        planned = _plan_tables(pruning) if lacking is None else _plan_without_workers(pruning, lacking)
+        return pruning.select(planned.with_limit(limit))
     _check_limit(request)
     if left.isStreaming != right.isStreaming:
         return pruning.select(plan_with_table(asked).with_limit(limit))
@@ -135,6 +142,13 @@ def _plan_tables(pruning: Pruning) -> Planned:
     if join is not None:
         return Planned(plan, lambda: remember_join(join.frame(), join))
     return plan_cells(asked if plan.operator.name == SPARK else pruning.hiding, plan, asked)
+
+
+def _plan_without_workers(pruning: Pruning, lacking: WorkerError) -> Planned:
+    """By Spark's own operators, where workers cannot run our tasks."""
+    asked = pruning.asked
+    facts = InputFacts(on_spark=True, native=asked.request.cells is None and asked.request.sample)
+    return plan_without_workers(asked, asked.plan(facts), lacking)
 
 
 def aggregate_dataframes(request: Request, aggregates: Mapping[str, str]) -> DataFrame:

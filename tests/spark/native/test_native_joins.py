@@ -37,6 +37,11 @@ IN_INTERVAL = [
     "l.x BETWEEN r.x AND r.y AND l.id + r.id > 40",
     "r.x BETWEEN l.x AND l.y",
 ]
+OVERLAPS = [
+    "l.x < r.y AND r.x < l.y",
+    "l.n <= r.m AND r.n <= l.m AND l.k = r.k",
+    "l.at <= r.at + INTERVAL 2 HOURS AND r.at <= l.at + INTERVAL 90 MINUTES",
+]
 BANDS = [
     "l.at >= r.at AND l.at < r.at + INTERVAL 2 HOURS",
     "abs(l.x - r.x) <= 2",
@@ -76,35 +81,79 @@ def answers(joined: DataFrame, number: int) -> DataFrame:
     return joined.select(F.lit(number).alias("join"), F.col("id").alias("l"), right.alias("r"))
 
 
-def test_equals_spark(spark: SparkSession) -> None:
-    """Plans that are made for small samples, so that most values are outside of what was sampled."""
-    rng = seeded("native joins")
-    points = {
+def cases() -> list[tuple[str, str]]:
+    """Conditions, each with the join types for which it has a native plan."""
+    kinds = {
         on: ("inner", "right") if on.startswith("r.x") else ("inner", "left", "left_semi", "left_anti")
         for on in IN_INTERVAL
     }
-    asked = [(on, how) for on in [*IN_INTERVAL, *BANDS] for how in points.get(on, HOW)]
+    kinds |= dict.fromkeys(OVERLAPS, ("inner",))
+    return [(on, how) for on in [*IN_INTERVAL, *OVERLAPS, *BANDS] for how in kinds.get(on, HOW)]
+
+
+def native(left: DataFrame, right: DataFrame, on: str, how: str, sampled: int) -> DataFrame:
+    """A plan that is made for a small sample, so that most values are outside of what was sampled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling.sample_sides, "__defaults__", (sampled, (None, None)))
+        return dovetail.join(left, right, on, how, algorithm="native")
+
+
+def by_nested_loop(left: DataFrame, right: DataFrame, on: str, how: str) -> DataFrame:
+    other = right.toDF(*(f"{name}_right" for name in right.columns))
+    text = on.replace("l.", "")
+    for name in sorted(right.columns, key=len, reverse=True):
+        text = text.replace(f"r.{name}", f"{name}_right")
+    return left.join(other.hint("broadcast"), F.expr(text), how)
+
+
+def collected(joined: list[DataFrame]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for row in reduce(DataFrame.unionAll, joined).collect())
+
+
+def of_case(found: Counter[tuple[Any, ...]], number: int) -> dict[tuple[Any, ...], int]:
+    return {row: n for row, n in found.items() if row[0] == number}
+
+
+def test_equals_spark(spark: SparkSession) -> None:
+    rng = seeded("native joins")
+    asked = cases()
     rng.shuffle(asked)
-    native: list[DataFrame] = []
-    plain: list[DataFrame] = []
     asked = asked[: repeat(19 * 16)]
+    ours: list[DataFrame] = []
+    plain: list[DataFrame] = []
     for number, (on, how) in enumerate(asked):
         left, right = table(spark, rng, rng.choice([0.1, 1, 100])), table(spark, rng, 1)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sampling.sample_sides, "__defaults__", (rng.choice([2, 20, 4096]), (None, None)))
-            joined = dovetail.join(left, right, on, how, algorithm="native")
-        native.append(answers(joined, number))
-        other = right.toDF(*(f"{name}_right" for name in right.columns))
-        text = on.replace("l.", "")
-        for name in sorted(right.columns, key=len, reverse=True):
-            text = text.replace(f"r.{name}", f"{name}_right")
-        condition = F.expr(text)
-        plain.append(answers(left.join(other.hint("broadcast"), condition, how), number))
-    found = Counter(tuple(row) for row in reduce(DataFrame.unionAll, native).collect())
-    known = Counter(tuple(row) for row in reduce(DataFrame.unionAll, plain).collect())
+        ours.append(answers(native(left, right, on, how, rng.choice([2, 20, 4096])), number))
+        plain.append(answers(by_nested_loop(left, right, on, how), number))
+    found, known = collected(ours), collected(plain)
     for number, case in enumerate(asked):
-        ours = {row: n for row, n in found.items() if row[0] == number}
-        assert ours == {row: n for row, n in known.items() if row[0] == number}, case
+        assert of_case(found, number) == of_case(known, number), case
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("turn", range(50))
+def test_equals_kernels(spark: SparkSession, turn: int) -> None:
+    """40 cases a turn: sides without rows, and adaptive execution on and off."""
+    rng = seeded(f"native joins and kernels {turn}")
+    asked = rng.choices(cases(), k=40)
+    ours: list[DataFrame] = []
+    known: Counter[tuple[Any, ...]] = Counter()
+    for number, (on, how) in enumerate(asked):
+        left, right = table(spark, rng, rng.choice([0.1, 1, 100])), table(spark, rng, 1)
+        empty = rng.choice(["neither"] * 8 + ["left", "right"])
+        left, right = (frame.limit(0) if side == empty else frame for side, frame in (("left", left), ("right", right)))
+        ours.append(answers(native(left, right, on, how, rng.choice([2, 20, 4096])), number))
+        joined = dovetail.join(left.toArrow(), right.toArrow(), on, how)
+        ids = joined["id_right"].to_pylist() if "id_right" in joined.column_names else [None] * joined.num_rows
+        known += Counter((number, mine, theirs) for mine, theirs in zip(joined["id"].to_pylist(), ids, strict=True))
+    before = str(spark.conf.get("spark.sql.adaptive.enabled"))
+    spark.conf.set("spark.sql.adaptive.enabled", str(turn % 2 == 0).lower())
+    try:
+        found = collected(ours)
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", before)
+    for number, case in enumerate(asked):
+        assert of_case(found, number) == of_case(known, number), case
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])

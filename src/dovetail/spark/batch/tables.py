@@ -8,6 +8,7 @@ right --route, pack--+                                                    +--> S
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -20,6 +21,7 @@ from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
+from dovetail.errors import WorkerError
 from dovetail.execution.at_rest import Joining, Work, limit_work
 from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import Choice, JoinPlan
@@ -36,10 +38,10 @@ from dovetail.spark.exchange.packing import PACKED, Rewrite, packer
 from dovetail.spark.frames.binding import Bound, after_join
 from dovetail.spark.frames.file_rows import FileRows, file_rows
 from dovetail.spark.frames.planned import FrameJoin, Inputs, Planned
-from dovetail.spark.frames.sampling import measured_row_bytes, sample_sides
+from dovetail.spark.frames.sampling import measured_row_bytes, sample_by_spark, sample_sides
 from dovetail.spark.frames.schemas import carried_schema, parts_of, result_fields
 from dovetail.spark.native.axes import axes_of
-from dovetail.spark.native.join import NativeJoin, native_join, refusal, seconds_in_workers
+from dovetail.spark.native.join import NativeJoin, native_axes, native_join, refusal, seconds_in_workers
 from dovetail.spark.session.settings import shuffle_partitions
 from dovetail.spark.versions import types_named
 
@@ -210,6 +212,28 @@ def plan_cells(asked: FrameJoin, plan: JoinPlan, whole: FrameJoin | None = None)
         replace(first, how=JoinType.FULL, advice=(*first.advice, TWO_PASSES)),
         lambda: reduce(DataFrame.unionAll, map(joined, passes)),
     )
+
+
+def plan_without_workers(asked: FrameJoin, plan: JoinPlan, lacking: WorkerError) -> Planned:
+    """The join by Spark's own operators; where they cannot do it, what workers lack is raised."""
+    if plan.operator.name == SPARK:
+        return Planned(plan, lambda: join_by_spark(asked, plan))
+    if _is_for_workers(asked.request, plan) or isinstance(native_axes(asked, plan.how), str):
+        raise lacking
+    samples = sample_by_spark(asked.bound.frames, plan.condition)
+    plan = with_estimate(plan, samples)
+    found = native_join(asked, plan, samples)
+    if isinstance(found, str):
+        raise lacking
+    warnings.warn(f"Spark's own operators run this join, since {lacking}", RuntimeWarning, stacklevel=2)
+    return Planned(found.describe(plan), found.frame)
+
+
+def _is_for_workers(request: Request, plan: JoinPlan) -> bool:
+    """Whether options say something about cells or operators in Python workers."""
+    if request.algorithm == NATIVE:
+        return False
+    return request.memory is not None or request.cells is not None or not plan.at_rest or not request.sample
 
 
 def _native_if_cheaper(

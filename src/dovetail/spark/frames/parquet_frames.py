@@ -32,6 +32,7 @@ from dovetail.storage.store import Store
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 PASSED = ("SubqueryAlias", "View")
+MARK = "(true)"  # a column that is true in each row, and in no file
 AT_ONCE = 16  # footers that are read
 LEGACY = b"org.apache.spark.legacy"  # files of old calendars, which Spark converts as it reads
 WHOLE = ("us", "ms")  # units of time that Spark's microseconds can hold
@@ -88,14 +89,14 @@ def plain_read(frame: DataFrame, most_files: int | None = None, *, with_filtered
         raise NotPlainError(f"it is filtered by {columns[-1]}, which is not among its columns")
     if most_files is not None and sum(store.path is None for store, _, _ in found) > most_files:
         raise NotPlainError(f"it has {len(found):,} files")
-    stored = [name for name in columns if name not in partition.names]
+    stored = [name for name in columns if name not in partition.names and name != MARK]
     fields = dict(zip(columns, schema, strict=True))
     facts = _read_facts(found, stored, pa.schema([fields[name].with_name(name) for name in stored]))
     files = [
-        File(store, name, known.groups, known.stamp, values)
+        File(store, name, known.groups, known.stamp, {**values, MARK: True} if MARK in columns else values)
         for (store, name, values), known in zip(found, facts, strict=True)
     ]
-    whole = {name: all(known.whole[i] for known in facts) for i, name in enumerate(stored)}
+    whole = {name: all(known.whole[i] for known in facts) for i, name in enumerate(stored)} | {MARK: True}
     without_nulls = [whole.get(name, False) for name in columns]
     width = next((known.row_bytes for known in facts if known.groups), 0) + 8 * (len(columns) - len(stored))
     return PlainRead(ParquetRows(files, columns, schema, width, without_nulls), tuple(filters))
@@ -197,10 +198,13 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], pa.Schema,
     plan = frame._jdf.queryExecution().withCachedData()
     filters: list[_Filter] = []
     wanted = [attribute.exprId().id() for attribute in _each(plan.output())]
+    marks: dict[int, int] = {}
     while True:
         match kind := str(plan.getClass().getSimpleName()):
             case "Project":
-                made = dict(_projected_column(item) for item in _each(plan.projectList()))
+                items = _each(plan.projectList())
+                marks |= {item.exprId().id(): item.exprId().id() for item in items if _is_mark(item)}
+                made = marks | dict(_projected_column(item) for item in items if not _is_mark(item))
                 wanted = [made[number] for number in wanted]
                 filters = [one._replace(read={n: made[number] for n, number in one.read.items()}) for one in filters]
                 plan = plan.child()
@@ -208,7 +212,7 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], pa.Schema,
                 filters.append(_read_filter(plan.condition()))
                 plan = plan.child()
             case "LogicalRelation":
-                names = _relation(plan)
+                names = _relation(plan) | dict.fromkeys(marks, MARK)
                 numbers = {*wanted, *(number for one in filters for number in one.read.values())}
                 if not numbers <= names.keys():
                     raise NotPlainError("it has a column that is not in the files")
@@ -239,6 +243,10 @@ def _type_of(plan: Any, number: int, zone: str) -> pa.DataType:
     found = next(attribute for attribute in _each(plan.output()) if attribute.exprId().id() == number)
     field = {"name": "", "type": json.loads(found.dataType().json()), "nullable": True, "metadata": {}}
     return arrow_type(StructField.fromJson(field).dataType, zone)
+
+
+def _is_mark(item: Any) -> bool:
+    return str(item.getClass().getSimpleName()) == "Alias" and str(item.child().sql()) == "true"
 
 
 def _projected_column(item: Any) -> tuple[int, int]:

@@ -3,6 +3,7 @@
     l.t >= r.s AND l.t < r.e     l at t, its partners reach from s to e
     abs(l.x - r.x) <= 3          l at x, its partners reach from x - 3 to x + 3; or the other way round
     a distance, two bands        two dimensions
+    l.s < r.e AND r.s < l.e      rows of both sides reach from one value to another
 
 The side whose rows are points is in one cell, so that outer, semi and anti joins that ask about its rows are exact.
 """
@@ -36,6 +37,7 @@ class Axis(NamedTuple):
     high: Expression
     below: float = 0.0
     above: float = 0.0
+    end: Expression | None = None  # where rows that are called points here reach further: from `at` to `end`
 
     @property
     def length(self) -> float | None:
@@ -45,10 +47,13 @@ class Axis(NamedTuple):
     @property
     def places(self) -> tuple[Expression, ...]:
         """What is computed of rows."""
-        return self.at, self.low, self.high
+        return (self.at, self.low, self.high, *(() if self.end is None else (self.end,)))
 
     def place_points(self, batch: pa.RecordBatch) -> Floats:
         return _places(self.at, self.point, batch)
+
+    def place_ends(self, batch: pa.RecordBatch) -> Floats | None:
+        return None if self.end is None else _places(self.end, self.point, batch)
 
     def place_reaches(self, batch: pa.RecordBatch) -> tuple[Floats, Floats]:
         other = self.point.other
@@ -63,7 +68,7 @@ def axes_of(strategy: Strategy, how: JoinType, larger: Side) -> tuple[Axis, ...]
     for point in points:
         axes = _axes(strategy, point)
         if axes and all(_has_place(key) for axis in axes for key in axis.places):
-            return axes
+            return axes if not how.tracked or all(axis.end is None for axis in axes) else ()
     return ()
 
 
@@ -82,7 +87,9 @@ def _axes(strategy: Strategy, point: Side) -> tuple[Axis, ...]:
             case _:
                 return ()
     axes = tuple(axis for axis in found if axis is not None)
-    return axes[:DIMENSIONS] if len(axes) == len(found) else ()
+    if len(axes) < len(found) or (len(axes) > 1 and any(axis.end is not None for axis in axes)):
+        return ()
+    return axes[:DIMENSIONS]
 
 
 def _between(inequalities: list[Less], point: Side) -> tuple[Axis, ...]:
@@ -106,10 +113,11 @@ def _of_band(band: Band, point: Side) -> Axis | None:
     return Axis(point, band.right, band.left, band.left, -high, -low)
 
 
-def _of_overlap(overlap: Overlap, point: Side) -> Axis | None:
-    """An interval of one side that is a point."""
+def _of_overlap(overlap: Overlap, point: Side) -> Axis:
+    """Intervals of both sides; those of one may be points."""
     mine, theirs = (overlap.left, overlap.right) if point is Side.LEFT else (overlap.right, overlap.left)
-    return Axis(point, mine.low, theirs.low, theirs.high) if mine.low == mine.high else None
+    end = mine.high if mine.low != mine.high else None
+    return Axis(point, mine.low, theirs.low, theirs.high, end=end)
 
 
 def _of_distance(distance: Distance, point: Side) -> list[Axis | None]:

@@ -4,6 +4,8 @@
     the other  a copy in every cell that it reaches           [=====|==]
     long ones  the same in cells 64 times as wide, where points are looked up as well
 
+Where both sides are intervals, each is copied into its cells, on one level.
+
 Narrow cells mean many copies, wide ones many candidates that do not match. Samples of both sides tell what a width
 costs. Whatever the width, every pair has exactly one cell: values beyond the sampled ones are in the first or last.
 """
@@ -22,6 +24,7 @@ STEP = 6  # bits between levels
 MOST_COPIES = 1 << STEP  # of a row, but for those on the last level
 MOST_CELLS = 1 << 40
 MOST_LEVELS = 7
+FIRST_STEP = 4  # halvings of the width that are tried first; then those between
 ONE_LEVEL = 1 << 20  # cells, and so the most copies of a row, where there is one level
 
 # CPU seconds that Spark takes, measured by benchmarks/by_hand.py. Their ratios matter.
@@ -61,6 +64,7 @@ class Sampled(NamedTuple):
     weights: tuple[float, float]  # of a point, of one of the others
     share: float = 1.0  # of the pairs in a cell that have equal keys, too
     longest: float | None = None  # reach of all rows, where it is known
+    ends: Floats | None = None  # of points that are intervals themselves
 
 
 def choose_cells(sampled: Sampled, most_levels: int = MOST_LEVELS) -> Cells:
@@ -72,13 +76,38 @@ def choose_cells(sampled: Sampled, most_levels: int = MOST_LEVELS) -> Cells:
         return Cells(0.0, 1.0, 1, (0,), float(len(lows)) * sampled.weights[1], 0.0)
     first, last = float(points[0]), float(points[-1])
     span = max(last - first, float(np.finfo(np.float64).tiny), abs(first) * 1e-9)
-    most = MOST_CELLS if most_levels > 1 else ONE_LEVEL
-    tried = [
-        _cells(points, lows, highs, sampled, (first, span), width, most_levels)
-        for width in span * 0.5 ** np.arange(most.bit_length())
-    ]
+    most = MOST_CELLS if most_levels > 1 and sampled.ends is None else ONE_LEVEL
     rows = len(sampled.points) * sampled.weights[0]
-    return min(tried, key=lambda cells: cells.seconds + PROBE * rows * len(cells.levels))
+
+    def tried(halvings: int) -> Cells:
+        width = span * 0.5**halvings
+        if sampled.ends is not None:
+            return _cells_of_both(sampled, first, span, width)
+        return _cells(points, lows, highs, sampled, (first, span), width, most_levels)
+
+    def seconds(halvings: int) -> float:
+        cells = tried(halvings)
+        return cells.seconds + PROBE * rows * len(cells.levels)
+
+    finest = most.bit_length() - 1
+    near = min(range(0, finest + 1, FIRST_STEP), key=seconds)
+    return tried(min(range(max(0, near - FIRST_STEP + 1), min(finest, near + FIRST_STEP - 1) + 1), key=seconds))
+
+
+def _cells_of_both(sampled: Sampled, first: float, span: float, width: float) -> Cells:
+    """Rows of both sides are copied. Two that share several cells are candidates in each."""
+    number = min(ONE_LEVEL, int(span / width) + 1)
+    assert sampled.ends is not None
+    inside, copies = [], 0.0
+    reaches = ((sampled.points, sampled.ends), (sampled.lows, sampled.highs))
+    for (low, high), weight in zip(reaches, sampled.weights, strict=True):
+        known = ~(np.isnan(low) | np.isnan(high))
+        begins, ends = (_cell(f(low, high)[known], first, width, number) for f in (np.minimum, np.maximum))
+        change = np.bincount(begins, minlength=number + 1) - np.bincount(ends + 1, minlength=number + 1)
+        inside.append(np.cumsum(change[:number]).astype(np.float64) * weight)
+        copies += float((ends - begins + 1).sum()) * weight
+    candidates = float(inside[0] @ inside[1]) * sampled.share
+    return Cells(first, width, number, (0,), copies, candidates)
 
 
 def _cells(

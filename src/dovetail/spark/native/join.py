@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from dovetail.condition import Condition, columns_of, spark_sql
+from dovetail.condition import Condition, Expression, columns_of, quote_name, spark_sql
 from dovetail.condition.expression import type_of
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
@@ -27,7 +27,7 @@ from dovetail.matching import build_matcher
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import NATIVE
 from dovetail.planning.statistics import Samples
-from dovetail.spark.frames.binding import by_position, joined_names, never_fails, position_name, value_bytes
+from dovetail.spark.frames.binding import joined_names, never_fails, position_name, value_bytes
 from dovetail.spark.frames.planned import FrameJoin
 from dovetail.spark.native.axes import SLACK, Axis, axes_of, place_sql
 from dovetail.spark.native.cells import (
@@ -82,7 +82,8 @@ class NativeJoin:
         widths = " x ".join(_width(axis, cells) for axis, cells in zip(self.axes, self.cells, strict=True))
         levels = len(self.cells[0].levels)
         on_levels = f" and {MOST_COPIES} times as wide" if levels > 1 else ""
-        size = f"{widths} wide{on_levels}; {self.copies:,.0f} copies of {self.point.other.alias}"
+        copied = self.point.other.alias if self.axes[0].end is None else "l and r"
+        size = f"{widths} wide{on_levels}; {self.copies:,.0f} copies of {copied}"
         router = Choice("ranges", f"{size}, {self.candidates:,.0f} candidates, by a sample")
         number = math.prod(cells.number for cells in self.cells)
         operator = Choice(NATIVE, why)
@@ -90,43 +91,65 @@ class NativeJoin:
 
     def frame(self) -> DataFrame:
         asked = self.asked
-        left, right = (by_position(frame) for frame in asked.inputs)
-        width = len(left.columns)
-        right = right.toDF(*(position_name(width + i) for i in range(len(right.columns))))
+        width = len(asked.inputs[0].columns)
         names = joined_names(*(frame.columns for frame in asked.inputs))
-        sides = [left, right]
+        sides = [
+            frame.toDF(*(position_name(start + i) for i in range(len(frame.columns))))
+            for frame, start in zip(asked.inputs, (0, width), strict=True)
+        ]
         point, other = self.point, self.point.other
         conjuncts = [F.expr(spark_sql(conjunct, names)) for conjunct in asked.bound.written]
-        cell, cells = "cell", "cells"
-        sides[point] = sides[point].withColumn(cell, F.expr(self._cell_of_point(names)))
-        if len(self.cells[0].levels) > 1:
-            sides[point] = sides[point].withColumn(cell, F.explode(cell))
-        for name, sql in self._cells_of_other(names):
-            sides[other] = sides[other].withColumn(name, F.explode(F.expr(sql)))
-        if len(self.axes) > 1:
-            sides[other] = sides[other].withColumn(cells, F.expr(f"cells * {ONE_KEY}L + cells1")).drop("cells1")
-        sides[other] = sides[other].hint(self._hint(sides[other]))
-        on: list[Column] = [F.col(cell) == F.col(cells), *conjuncts]
+        on = [F.expr("cell = cells"), *conjuncts]
+        if self.axes[0].end is not None:
+            on.append(F.expr("cell = greatest(begin, begins)"))  # a pair counts where its overlap begins
+        sides[point] = sides[point].select("*", *map(F.expr, self._cell_of_point(names)))
+        sides[other] = self._with_cells(sides[other], names).hint(self._hint(sides[other]))
         joined = sides[Side.LEFT].join(sides[Side.RIGHT], on, self.how)
-        return joined.drop(cell, cells).toDF(*asked.output.names)
+        return joined.selectExpr(
+            *(f"{position_name(i)} AS {quote_name(name)}" for i, name in enumerate(asked.output.names))
+        )
 
-    def _cell_of_point(self, names: Any) -> str:
-        """The cell of a row; an array of one on each level, where there are several."""
+    def _with_cells(self, frame: DataFrame, names: Any) -> DataFrame:
+        """The side whose rows are copied."""
+        axis = self.axes[0]
+        if axis.end is not None:
+            begin, sequence = self._span(axis.low, axis.high, names)
+            return frame.select("*", F.expr(f"{begin} AS begins"), F.expr(f"explode({sequence}) AS cells"))
+        first, *more = self._cells_of_other(names)
+        frame = frame.select("*", F.expr(f"explode({first}) AS cells"))
+        for second in more:
+            frame = frame.select("*", F.expr(f"explode({second}) AS cells1"))
+            frame = frame.withColumn("cells", F.expr(f"cells * {ONE_KEY}L + cells1")).drop("cells1")
+        return frame
+
+    def _span(self, low: Expression, high: Expression, names: Any) -> tuple[str, str]:
+        """The first cell of an interval, and all. One that ends before it begins matches what has both of its ends."""
+        cells, ends = self.cells[0], [_place(low, names), _place(high, names)]
+        first, last = (cells.sql(f"{function}({', '.join(ends)})") for function in ("least", "greatest"))
+        known = " AND ".join(f"{place} IS NOT NULL" for place in ends)
+        return first, f"IF({known}, sequence({first}, {last}), array())"
+
+    def _cell_of_point(self, names: Any) -> list[str]:
+        """The cell of a row; a copy for each level, where there are several."""
+        axis = self.axes[0]
+        if axis.end is not None:
+            begin, sequence = self._span(axis.at, axis.end, names)
+            return [f"{begin} AS begin", f"explode({sequence}) AS cell"]
         places = [_place(axis.at, names) for axis in self.axes]
         known = " AND ".join(f"{place} IS NOT NULL" for place in places)
         parts = [cells.sql(place) for cells, place in zip(self.cells, places, strict=True)]
         levels = self.cells[0].levels
         if len(parts) > 1:
-            return f"IF({known}, {parts[0]} * {ONE_KEY}L + {parts[1]}, NULL)"
+            return [f"IF({known}, {parts[0]} * {ONE_KEY}L + {parts[1]}, NULL) AS cell"]
         if len(levels) == 1:
-            return f"IF({known}, {_on_level(parts[0], levels[0])}, NULL)"
+            return [f"IF({known}, {_on_level(parts[0], levels[0])}, NULL) AS cell"]
         keys = ", ".join(_key(_on_level(parts[0], level), number) for number, level in enumerate(levels))
-        return f"IF({known}, array({keys}), array())"
+        return [f"explode(IF({known}, array({keys}), array())) AS cell"]
 
-    def _cells_of_other(self, names: Any) -> list[tuple[str, str]]:
+    def _cells_of_other(self, names: Any) -> list[str]:
         """The cells of a row as an array, for each dimension; it is empty where a row reaches nothing."""
         found = []
-        for number, (axis, cells) in enumerate(zip(self.axes, self.cells, strict=True)):
+        for axis, cells in zip(self.axes, self.cells, strict=True):
             low, high = (_place(key, names) for key in (axis.low, axis.high))
             finite = ""
             if axis.length is not None:
@@ -141,7 +164,7 @@ class NativeJoin:
                 for level, sequence in zip(cells.levels, lower, strict=False)
             ]
             chosen = f"CASE {' '.join(few)} ELSE {top} END" if few else top
-            found.append(("cells" if number == 0 else "cells1", f"IF({known}, {chosen}, array())"))
+            found.append(f"IF({known}, {chosen}, array())")
         return found
 
     def _hint(self, copied: DataFrame) -> str:
@@ -202,7 +225,8 @@ def _cells_in(
         weights = (samples[point].weight, samples[point.other].weight)
         places = axis.place_points(samples[point].batch)
         longest = axis.length if axis.length is not None else _longest(samples[point.other])
-        sampled.append(Sampled(places, lows, highs, weights, _share(condition, samples), longest))
+        ends = axis.place_ends(samples[point].batch)
+        sampled.append(Sampled(places, lows, highs, weights, _share(condition, samples), longest, ends))
     if len(axes) == 1:
         # On two levels, a point without partners would come twice.
         cells = choose_cells(sampled[0], most_levels=1 if plan.how.tracked else MOST_LEVELS)

@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from dovetail.columns.batches import one_batch
+from dovetail.columns.taking import take_rows
 from dovetail.condition.best import Best
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Matches, Side, one_batch, take_rows
+from dovetail.core.rows import Matches, Side
 from dovetail.core.threads import allow_threads
 from dovetail.execution.at_rest import Joining
 from dovetail.execution.output import drop_last_columns, padded_batches, result_batches
