@@ -157,8 +157,9 @@ def read_condition(on: Any, how: Any, given: Mapping[str, Any]) -> tuple[Any, An
     left, right = (list(name) if isinstance(name, list | tuple) else [name] for name in names)
     if not all(isinstance(name, str) for name in (*left, *right)):
         raise InputError(
-            f"left_on= and right_on= are names of columns; got {names}. Give what is computed as text: "
-            "on='lower(l.name) = r.name'."
+            "left_on= and right_on= are names of columns; got "
+            f"{' and '.join(_kinds(name) for name in (left, right))}. "
+            "Give what is computed as text: on='lower(l.name) = r.name'."
         )
     if len(left) != len(right) or not left:
         raise InputError(
@@ -166,6 +167,10 @@ def read_condition(on: Any, how: Any, given: Mapping[str, Any]) -> tuple[Any, An
             f"{right}."
         )
     return list(zip(left, right, strict=True)), how
+
+
+def _kinds(names: list[Any]) -> str:
+    return ", ".join(repr(name) if isinstance(name, str | int) else type(name).__name__ for name in names)
 
 
 def _with_suffix(on: Any, suffix: str) -> Any:
@@ -180,6 +185,8 @@ def named_inputs(inputs: Any) -> Mapping[str, Any]:
     """Several inputs by names that a condition can use."""
     if not isinstance(inputs, Mapping):
         raise InputError(f"the inputs are a dictionary of names and tables; got {type(inputs).__name__}.")
+    if inputs and all(isinstance(table, list | tuple) for table in inputs.values()):
+        raise InputError("a dictionary of lists is not a table: give pa.table({…}), or a DataFrame of it.")
     if len(inputs) < FEWEST:
         raise InputError(
             f"a join of several inputs takes {FEWEST} and more; got {len(inputs)}. For two: dovetail.join."

@@ -23,6 +23,10 @@ class Unsupported(Exception):  # noqa: N818  it is caught: the query is then lef
     """The query, or this part of it, is not one whose joins are found here. The message says why."""
 
 
+class Ambiguous(Unsupported):
+    """A name without a table that several tables have: wrong wherever the query runs."""
+
+
 class QueryDialect(ConditionDialect):
     class Parser(SparkParser):
         FUNCTIONS: ClassVar = {}
