@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
+from pathlib import PurePath
 from typing import Any
 
 from dovetail.arguments import in_words, refuse_unknown
@@ -59,7 +61,7 @@ class Request:
         """The request that a call makes by its arguments, which are checked. `explain` makes that of another call."""
         several = call == "multijoin" or isinstance(arguments["left"], Mapping)
         collected = arguments.get("parameters") or arguments.get("others") or {}
-        options = {name: value for name, value in arguments.items() if name not in NAMES}
+        options = {name: _path_as_text(value) for name, value in arguments.items() if name not in NAMES}
         if collected:
             refuse_unknown(call, collected, {*arguments, *parameter_names(), *accepted_by(call)} - COLLECTED)
             options |= {name: value for name, value in collected.items() if name in accepted_by(call)}
@@ -138,6 +140,11 @@ class Request:
         if others:
             instead = [f"Or give {row.purpose}." for row in others]
             _refuse([f"{row.name}= is for {row.purpose}" for row in others], f"algorithm={self.algorithm!r}", instead)
+
+
+def _path_as_text(value: Any) -> Any:
+    """A pathlib path as its text; everything else as it is."""
+    return os.fspath(value) if isinstance(value, PurePath) else value
 
 
 def read_condition(on: Any, how: Any, given: Mapping[str, Any]) -> tuple[Any, Any]:

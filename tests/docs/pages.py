@@ -258,6 +258,11 @@ def operations(place: Path, spark: SparkSession) -> Iterator[Ready]:
     yield Ready({"dovetail": dovetail, "spark": spark, **new})
 
 
+@contextmanager
+def session(place: Path, spark: SparkSession) -> Iterator[Ready]:
+    yield Ready({"dovetail": dovetail, "spark": spark})
+
+
 SET_UPS: dict[str, SetUp] = {
     "docs/algorithms.md": algorithms,
     "docs/at_rest.md": algorithms,
@@ -266,6 +271,7 @@ SET_UPS: dict[str, SetUp] = {
     "docs/multijoin.md": multijoin,
     "docs/operations.md": operations,
     "docs/operators/diag.md": diag,
+    "docs/prometheus.md": session,
     "docs/sources.md": sources,
     "docs/streaming.md": streaming,
     "docs/windows.md": windows,
