@@ -15,7 +15,7 @@ import pytest
 
 import dovetail
 from dovetail.errors import ArgumentError, ConditionError, InputError, PlanError
-from dovetail.habits import ARGUMENTS, JOIN_TYPES
+from dovetail.habits import ARGUMENTS, JOIN_TYPES, METHODS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "coming_from.md").read_text(encoding="utf-8")
 ORDERS = {"id": [1, 2, 3, 4], "day": [1, 1, 2, 2], "note": ["a", "b", "c", "d"], "x": [1.0, 2.0, 3.0, 4.0]}
@@ -109,6 +109,33 @@ L, R = pa.table(ORDERS), pa.table(PAYMENTS)
 def test_mistakes(options: dict[str, Any], words: str) -> None:
     with pytest.raises((InputError, ArgumentError), match=re.escape(words)):
         dovetail.join(L, R, **options)
+
+
+def test_methods_of_other_libraries_say_what_to_write() -> None:
+    for name, instead in METHODS.items():
+        with pytest.raises(AttributeError, match=re.escape(f"dovetail has no method {name!r}. Write {instead}.")):
+            getattr(pl.DataFrame().dovetail, name)
+    assert not hasattr(pl.DataFrame().dovetail, "__wrapped__")
+
+
+def test_mistakes_of_a_first_hour() -> None:
+    when = pa.table({"when": [1], "day": [2]})
+    for call, words in (
+        (
+            lambda: dovetail.join(when, R, "when < y"),
+            "unexpected 'when': if it is a column, write l.when, r.when or `when`",
+        ),
+        (lambda: dovetail.join(L, R, pl.col("id") == 1, pl.col("x") > 1), "Conditions go in a list: on=[…, …]"),
+        (lambda: dovetail.join(L, R, "id", hwo="left"), "Did you mean 'how'?"),
+        (lambda: dovetail.join([{"id": 1}], R, "id"), "a list of dictionaries: give pa.Table.from_pylist(rows)"),
+        (lambda: dovetail.join({"id": [1]}, {"id": [2]}, "id"), "a dictionary of lists is not a table"),
+        (lambda: dovetail.aggregate(L, R, "id", {"n": "count(*)"}, groupby="x"), "Write by="),
+        (lambda: dovetail.join(L, R, left_on=[pl.col("id")], right_on="id"), "names of columns; got Expr and 'id'"),
+        (lambda: dovetail.sql("SELECT id FROM l JOIN r ON x < y", l=L, r=R), "id is ambiguous: write l.id"),
+        (lambda: dovetail.sql("SELECT * FROM hits.csv h"), "Write the name of a file in quotes: 'hits.csv'"),
+    ):
+        with pytest.raises(dovetail.DovetailError, match=re.escape(words)):
+            call()
 
 
 def test_mistakes_in_conditions() -> None:

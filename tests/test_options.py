@@ -1,5 +1,6 @@
 """One table of options: what is written from it is current, and what it says is what calls do."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,3 +133,8 @@ def test_counts_and_aggregates_take_what_joins_on_spark_take() -> None:
         dovetail.count(SEVERAL, ALONG, algorithm="pmj")
     with pytest.raises(InputError, match="fan_in= is for named algorithms"):
         dovetail.count(TABLE, TABLE, ["k"], fan_in=4)
+
+
+def test_directories_may_be_paths(tmp_path: Path) -> None:
+    given = {"left": 1, "right": 2, "on": "l.k = r.k", "state_dir": tmp_path}
+    assert Request.read("join", given, lambda: ()).state_dir == str(tmp_path)

@@ -35,6 +35,13 @@ class Joins:
     def __repr__(self) -> str:
         return "<dovetail: join, asof, nearest, progressive, count, aggregate, explain and write this DataFrame>"
 
+    def __getattr__(self, name: str) -> Any:
+        """A method that another library has: say which one is meant here."""
+        from dovetail.habits import METHODS
+
+        hint = f" Write {METHODS[name]}." if name in METHODS else ""
+        raise AttributeError(f"dovetail has no method {name!r}.{hint}", name=name, obj=self)
+
     def join(self, right: Any, on: Any = None, how: str = "inner", **options: Any) -> Any:
         """`dovetail.join` of this DataFrame and another; `options` are its other arguments."""
         from dovetail import api

@@ -48,9 +48,13 @@ def argument_names(call: Callable[..., Any]) -> set[str]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant."""
+    """The name that was probably meant: one that looks alike, or has the same letters in another order."""
     from difflib import get_close_matches
 
+    names = list(names)
+    for other in sorted(names):
+        if sorted(other) == sorted(name):
+            return other
     return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=NEAR)), None)
 
 

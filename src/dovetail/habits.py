@@ -44,6 +44,9 @@ ARGUMENTS: dict[str, str] = {
     "type": "Write how=",
     "where": "Write filters of an input into the condition: on='l.id = r.id AND l.amount > 10'",
     "filter": "Write filters of an input into the condition: on='l.id = r.id AND l.amount > 10'",
+    "groupby": "Write by=",
+    "group_by": "Write by=",
+    "agg": "Write aggregates={'n': 'count(*)'}",
     "broadcast": "Leave it out: what is small is found by a sample",
     "num_partitions": "Write cells=",
     "n_jobs": "Write threads=",
@@ -54,6 +57,7 @@ ARGUMENTS: dict[str, str] = {
 
 JOIN_TYPES: dict[str, str] = {
     "cross": "For all pairs, leave out on=, or set on='true'",
+    "outer_coalesce": "Write how='full', with on='id' for one column of each name",
     "right_semi": "Swap the inputs and write how='left_semi'",
     "right_anti": "Swap the inputs and write how='left_anti'",
     "asof": TIME_JOIN,
@@ -64,3 +68,17 @@ JOIN_TYPES: dict[str, str] = {
     "mark": "Write how='left', indicator=True",
 }
 """Types of join elsewhere: what to write here, without a full stop."""
+
+METHODS: dict[str, str] = {
+    "merge": "join, which takes the arguments of merge",
+    "merge_asof": "asof",
+    "join_asof": "asof",
+    "join_where": "join, with the conditions as a list",
+    "crossJoin": "join, with how='cross'",
+    "cross_join": "join, with how='cross'",
+    "sql": "dovetail.sql",
+    "group_by": "aggregate, with by=",
+    "groupby": "aggregate, with by=",
+    "agg": "aggregate",
+}
+"""Functions and methods elsewhere: what to write here, without a full stop."""

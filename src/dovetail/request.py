@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
+from pathlib import PurePath
 from typing import Any
 
 from dovetail.arguments import in_words, refuse_unknown
@@ -61,7 +63,7 @@ class Request:
             arguments = _in_our_words(arguments)
         several = call == "multijoin" or isinstance(arguments["left"], Mapping)
         collected = arguments.get("parameters") or arguments.get("others") or {}
-        options = {name: value for name, value in arguments.items() if name not in NAMES}
+        options = {name: _path_as_text(value) for name, value in arguments.items() if name not in NAMES}
         if collected:
             refuse_unknown(call, collected, {*arguments, *parameter_names(), *accepted_by(call)} - COLLECTED)
             options |= {name: value for name, value in collected.items() if name in accepted_by(call)}
@@ -142,6 +144,11 @@ class Request:
             _refuse([f"{row.name}= is for {row.purpose}" for row in others], f"algorithm={self.algorithm!r}", instead)
 
 
+def _path_as_text(value: Any) -> Any:
+    """A pathlib path as its text; everything else as it is."""
+    return os.fspath(value) if isinstance(value, PurePath) else value
+
+
 def read_condition(on: Any, how: Any, given: Mapping[str, Any]) -> tuple[Any, Any]:
     """The condition and the join type, where they were given in the words of other libraries: columns of the left input
     and of the right one, or how="cross"."""
@@ -159,8 +166,9 @@ def read_condition(on: Any, how: Any, given: Mapping[str, Any]) -> tuple[Any, An
     left, right = (list(name) if isinstance(name, list | tuple) else [name] for name in names)
     if not all(isinstance(name, str) for name in (*left, *right)):
         raise InputError(
-            f"left_on= and right_on= are names of columns; got {names}. Give what is computed as text: "
-            "on='lower(l.name) = r.name'."
+            "left_on= and right_on= are names of columns; got "
+            f"{' and '.join(_kinds(name) for name in (left, right))}. "
+            "Give what is computed as text: on='lower(l.name) = r.name'."
         )
     if len(left) != len(right) or not left:
         raise InputError(
@@ -168,6 +176,10 @@ def read_condition(on: Any, how: Any, given: Mapping[str, Any]) -> tuple[Any, An
             f"{right}."
         )
     return list(zip(left, right, strict=True)), how
+
+
+def _kinds(names: list[Any]) -> str:
+    return ", ".join(repr(name) if isinstance(name, str | int) else type(name).__name__ for name in names)
 
 
 PAIRS = {("left_on", "right_on"): "on", ("left_by", "right_by"): "by", ("by_left", "by_right"): "by"}
@@ -211,6 +223,8 @@ def named_inputs(inputs: Any) -> Mapping[str, Any]:
     """Several inputs by names that a condition can use."""
     if not isinstance(inputs, Mapping):
         raise InputError(f"the inputs are a dictionary of names and tables; got {type(inputs).__name__}.")
+    if inputs and all(isinstance(table, list | tuple) for table in inputs.values()):
+        raise InputError("a dictionary of lists is not a table: give pa.table({…}), or a DataFrame of it.")
     if len(inputs) < FEWEST:
         raise InputError(
             f"a join of several inputs takes {FEWEST} and more; got {len(inputs)}. For two: dovetail.join."

@@ -216,10 +216,22 @@ def multijoin(place: Path) -> Iterator[Ready]:
 
 
 @contextmanager
-def sources(place: Path, spark: SparkSession) -> Iterator[Ready]:
+def servers() -> Iterator[dict[str, str]]:
     tables = {"orders": ORDERS, "parcels": PARCELS}
     with flight_server(**tables) as flight, postgres_server(**tables) as postgres:
-        yield Ready({"spark": spark}, {FLIGHT: flight, POSTGRES: postgres})
+        yield {FLIGHT: flight, POSTGRES: postgres}
+
+
+@contextmanager
+def sources(place: Path) -> Iterator[Ready]:
+    with servers() as addresses:
+        yield Ready({}, addresses)
+
+
+@contextmanager
+def spark_sources(place: Path, spark: SparkSession) -> Iterator[Ready]:
+    with servers() as addresses:
+        yield Ready({"spark": spark}, addresses)
 
 
 @contextmanager
@@ -258,6 +270,11 @@ def operations(place: Path, spark: SparkSession) -> Iterator[Ready]:
     yield Ready({"dovetail": dovetail, "spark": spark, **new})
 
 
+@contextmanager
+def session(place: Path, spark: SparkSession) -> Iterator[Ready]:
+    yield Ready({"dovetail": dovetail, "spark": spark})
+
+
 SET_UPS: dict[str, SetUp] = {
     "docs/algorithms.md": algorithms,
     "docs/at_rest.md": algorithms,
@@ -266,7 +283,9 @@ SET_UPS: dict[str, SetUp] = {
     "docs/multijoin.md": multijoin,
     "docs/operations.md": operations,
     "docs/operators/diag.md": diag,
+    "docs/prometheus.md": session,
     "docs/sources.md": sources,
+    "docs/spark_sources.md": spark_sources,
     "docs/streaming.md": streaming,
     "docs/windows.md": windows,
 }

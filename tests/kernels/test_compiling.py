@@ -359,3 +359,21 @@ def test_what_is_said_of_the_cache(tmp_path: Path) -> None:
     assert (directory, objections) == (str(tmp_path / "dovetail"), "")
     assert (none, one) == (0, 1)
     assert kernels > 50
+
+
+def test_a_first_join_does_not_import_scipy() -> None:
+    """Numba asks whether SciPy is there; what others compile with it still works."""
+    program = """
+import sys
+import pyarrow as pa
+import dovetail
+table = pa.table({"k": [1, 2]})
+assert dovetail.count(table, table, "l.k < r.k") == 1
+assert "scipy.linalg" not in sys.modules, "imported"
+import numba, numpy as np
+from numba.np import arraymath, linalg
+assert arraymath.ensure_blas is linalg.ensure_blas
+if arraymath._HAVE_BLAS:
+    assert numba.njit(lambda a: np.dot(a, a))(np.ones(3)) == 3
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -206,7 +206,7 @@ def test_names_of_the_result_are_those_of_the_query() -> None:
         ("SELECT trip FROM t LIMIT 1 + 1", InputError, "LIMIT takes a whole number"),
         ("SELECT trip FROM", DovetailError, "query"),
         ("DROP TABLE t", InputError, "one query, SELECT"),
-        ("SELECT zone FROM t, f", InputError, "zone is ambiguous"),
+        ("SELECT zone FROM t, f", ConditionError, "zone is ambiguous"),
         ("SELECT soundex(trip) FROM t", ConditionError, "soundex"),
         ("SELECT sum(trip) FROM t", ConditionError, "sum needs a number"),
         ("SELECT trip FROM t WHERE km", ConditionError, "is not a condition"),

@@ -125,12 +125,17 @@ def _parse_message(text: str, error: ParseError, kind: str) -> str:
     if description.startswith("Required keyword"):
         what = f"something is missing at {highlight!r}" if highlight else "something is missing"
     elif description.startswith("Invalid expression"):
-        what = f"unexpected {highlight!r}{SYMBOLS.get(highlight, '')}"
+        what = f"unexpected {highlight!r}{SYMBOLS.get(highlight, _quoted_word(highlight))}"
     else:
         what = f"{description} at {highlight!r}"
     source = (text.splitlines() or [""])[line - 1]
     pointer = " " * start + "^" * max(len(highlight), 1)
     return f"cannot read the {kind}: {what} (line {line}, column {start + 1}).\n  {source}\n  {pointer}"
+
+
+def _quoted_word(text: str) -> str:
+    """What to do if a word of SQL is the name of a column."""
+    return f": if it is a column, write l.{text}, r.{text} or `{text}`" if text.isidentifier() else ""
 
 
 def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:

@@ -31,6 +31,10 @@ class JoinType(StrEnum):
         """The join type by any of Spark's names for it."""
         found = ALIASES.get(str(how).lower())
         if found is None:
+            if not isinstance(how, str):
+                raise InputError(
+                    f"how must be a word such as 'left'; got {_shown(how)}. Conditions go in a list: on=[…, …]."
+                )
             names = ", ".join(sorted(set(ALIASES.values())))
             raise InputError(f"how must be one of {names}; got {how!r}.{_hint(str(how).lower())}")
         return found
@@ -82,6 +86,11 @@ ALIASES = {
     **dict.fromkeys(["anti", "leftanti", "left_anti"], JoinType.LEFT_ANTI),
 }
 """Spark's names of join types."""
+
+
+def _shown(how: object) -> str:
+    kind = type(how)
+    return repr(how) if kind.__module__ == "builtins" else f"a {kind.__module__.split('.')[0]} {kind.__name__}"
 
 
 def _hint(how: str) -> str:

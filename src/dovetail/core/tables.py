@@ -181,6 +181,10 @@ def _no_table(given: Any) -> InputError:
     if hasattr(given, "__array__"):
         advice = "it is a column, not a table. Give series.to_frame(), or pa.table({'name': column})."
         return InputError(f"cannot join a value of type {kind}: {advice}")
+    if isinstance(given, list | tuple) and given and isinstance(given[0], dict):
+        return InputError(
+            f"cannot join a {kind} of dictionaries: give pa.Table.from_pylist(rows), or a DataFrame of it."
+        )
     return InputError(
         f"cannot join a value of type {kind}. Give a Spark DataFrame, a pyarrow, pandas or Polars table, or a path."
     )

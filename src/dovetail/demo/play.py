@@ -94,9 +94,9 @@ def _start(spark: Any, script: Script, algorithm: str, both: tuple[Sender, Sende
 
 def _follow(query: Any, scene: Scene, script: Script, console: Console) -> None:
     try:
-        say(console, f"\n{' JOIN '.join(script.tables)} ON {script.on}")
-        say(console, f"by {scene.algorithm}, {script.memory} of memory in each of {CELLS} cells, and by Spark.")
-        say(console, "Spark joins no streams without an equality: its join starts when the last row is there.\n")
+        say(console, f"\n{' JOIN '.join(script.tables)}\nON {script.on}")
+        say(console, f"by {scene.algorithm}, with {script.memory} of memory in each of {CELLS} cells, and by Spark.")
+        say(console, "Spark cannot join streams without an equality: it starts after the last row.\n")
         with screen(scene, console) as show:
             _watch(query, scene, show)
     finally:

@@ -39,7 +39,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 HEIGHT = 4  # lines of a chart
 COLUMNS = 60  # seconds that are shown
 PHASES = {
-    "starting": ("cyan", "Spark's workers start with the first rows; the clock waits for them"),
+    "starting": ("cyan", "Spark's workers start; the clock waits for them"),
     "arriving": ("green", "rows arrive"),
     "silent": ("yellow", "both are idle: {} joins the rows on disk"),
     "rest": ("cyan", "all rows have been sent: {} emits the remaining results"),
@@ -88,6 +88,8 @@ def _lines(scene: Scene, width: int) -> list[Text]:
     lines = [_row(f"{clock:.1f} s", Text(words.format(scene.algorithm), style=colour))]
     lines += [_row(sender.name, _progress(scene, sender, width)) for sender in scene.senders]
     kept = f"{scene.memory_share:.0%} of the rows in memory, {1 - scene.memory_share:.0%} on disk"
+    if not scene.in_memory + scene.on_disk:
+        kept = "no rows yet"
     if scene.ended is not None:
         kept = f"at most {scene.most_in_memory:,} rows in memory at a time, in {CELLS} cells"
     lines.append(_row("kept", Text(kept)))
@@ -145,7 +147,7 @@ def _chart(name: str, bars: list[tuple[int, str]], top: int) -> list[Text]:
         text = Text()
         for value, colour in bars:
             text.append(BLOCKS[min(8, max(0, round(value / top * HEIGHT * 8) - level * 8))], colour)
-        label = {HEIGHT - 1: f"{top:,}", 0: name}.get(level, "")
+        label = {HEIGHT - 1: f"{top:,}" if bars else "", 0: name}.get(level, "")
         lines.append(_row(label, text))
     return lines
 
@@ -184,7 +186,7 @@ def headline(scene: Scene) -> Text:
 
 
 def remark(scene: Scene) -> str:
-    return f"Before the last row arrived, {scene.of_spilled:,} results were found in rows that were on disk."
+    return f"{scene.of_spilled:,} of the early results were found in rows on disk."
 
 
 def side_by_side(scenes: list[Scene]) -> Table:

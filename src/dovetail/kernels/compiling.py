@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib
+import importlib.util
 import logging
 import os
 import pkgutil
@@ -99,6 +100,36 @@ def kernel(function: F) -> F:
             compiled = numba.njit(function, cache=True, nogil=True, error_model="numpy")
     _kernels.append(compiled)
     return cast(F, compiled)
+
+
+def _load_numba() -> None:
+    """Load the part of Numba that every kernel needs, without SciPy.
+
+    Numba imports scipy.linalg there, only to know whether it is installed, which takes a third of a second. Functions
+    that do linear algebra import it themselves.
+    """
+    if numba.config.DISABLE_JIT or "scipy.linalg" in sys.modules:
+        return
+    linalg = importlib.import_module("numba.np.linalg")
+    ensure_blas = getattr(linalg, "ensure_blas", None)
+    if ensure_blas is None:
+        return
+    linalg.ensure_blas = _find_scipy
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = ensure_blas
+        arraymath = sys.modules.get("numba.np.arraymath")
+        if getattr(arraymath, "ensure_blas", None) is _find_scipy:
+            arraymath.ensure_blas = ensure_blas  # type: ignore[union-attr]
+
+
+def _find_scipy() -> None:
+    if importlib.util.find_spec("scipy") is None:
+        raise ImportError("scipy is not installed")
+
+
+_load_numba()
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from dovetail.query.chain import HIDES_RIGHT, Chain, Step, read_chain
 from dovetail.query.relations import Relation, columns_in
 from dovetail.query.rewriting import inline_expressions, without_range_hints
 from dovetail.query.select import Tail, read_tail
-from dovetail.query.text import Unsupported, check_kinds, read_query, write
+from dovetail.query.text import Ambiguous, Unsupported, check_kinds, read_query, write
 from dovetail.request import Request
 from dovetail.sources.protocol import Scan
 
@@ -55,6 +55,8 @@ def query_tables(text: str, tables: Mapping[str, Any]) -> Any:
         tree = inline_expressions(without_range_hints(tree))
         check_kinds(tree)
         found = _Tables(tables).query(tree)
+    except Ambiguous as reason:
+        raise ConditionError(f"{reason}.") from None
     except Unsupported as reason:
         raise InputError(f"{reason}, for tables in process. {ELSEWHERE}") from None
     return _like(found, list(tables.values()))
@@ -94,9 +96,7 @@ class _Tables:
     def _table(self, source: exp.Expr) -> Any:
         name = source.name
         if not isinstance(source.this, exp.Identifier) or source.args.get("db"):
-            raise InputError(
-                f"{write(source)} is not a table in process. Give tables as arguments, and use their names."
-            )
+            raise InputError(f"{write(source)} is not a table in process. {_instead_of(source)}")
         if name.casefold() in self._given:
             return _readable(self._given[name.casefold()][1])
         if Path(name).suffix in FORMATS:
@@ -105,6 +105,14 @@ class _Tables:
         meant = nearest(name, known)
         hint = f"Did you mean {meant!r}?" if meant else f"Give it: dovetail.sql(query, {name}=table)."
         raise InputError(f"there is no table {name!r}; {_listed(known)}. {hint}")
+
+
+def _instead_of(source: exp.Expr) -> str:
+    written = source.copy()
+    written.set("alias", None)
+    if any(write(written).endswith(suffix) for suffix in FORMATS):
+        return f"Write the name of a file in quotes: '{write(written)}'."
+    return "Give tables as arguments, and use their names."
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dovetail.query.text import Unsupported, name_of, write
+from dovetail.query.text import Ambiguous, Unsupported, name_of, write
 
 ColumnsOf = Callable[[exp.Expr], Sequence[str]]
 """The names of the columns of a table or a subquery in FROM."""
@@ -88,7 +88,9 @@ class Scope:
             return _field(owners[0].column(found), names[2:])
         having = [relation for relation in self.relations if relation.find(names[0]) not in (None, *relation.shared)]
         if len(having) > 1 or (having and owners):
-            raise Unsupported(f"{write(column)} is ambiguous")
+            raise Ambiguous(
+                f"{write(column)} is ambiguous: write {having[0].alias}.{write(column)}, or that of another table"
+            )
         if having:
             return _field(having[0].column(having[0].find(names[0]) or ""), names[1:])
         if owners:

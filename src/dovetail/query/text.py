@@ -25,6 +25,10 @@ class Unsupported(Exception):  # noqa: N818  it is caught: the query is then lef
     """The query, or this part of it, is not one whose joins are found here. The message says why."""
 
 
+class Ambiguous(Unsupported):
+    """A name without a table that several tables have: wrong wherever the query runs."""
+
+
 NEAREST_MARK = "dovetail__nearest__"
 """Of the name that stands for `EXACT NEAREST 3 BY DISTANCE` in ON: how many, and by what, come after it."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dovetail.spark.multiway.multijoin import explain_several_dataframes, multijoin_dataframes
     from dovetail.spark.plain_sql import query_spark
     from dovetail.spark.session.shared_directory import register_file_system
+    from dovetail.spark.streaming.spark_metrics import publish_metrics
 
 __all__ = [
     "Written",
@@ -34,6 +35,7 @@ __all__ = [
     "multijoin_dataframes",
     "order_dataframes",
     "progressive_dataframes",
+    "publish_metrics",
     "query_spark",
     "register_file_system",
     "write_dataframe",
@@ -54,6 +56,7 @@ __getattr__ = lazy_attributes(
         **dict.fromkeys(("aggregate_dataframes", "best_dataframes", "explain_dataframes", "order_dataframes"), "joins"),
         **dict.fromkeys(("explain_several_dataframes", "multijoin_dataframes"), "multiway.multijoin"),
         "query_spark": "plain_sql",
+        "publish_metrics": "streaming.spark_metrics",
         "register_file_system": "session.shared_directory",
     },
 )

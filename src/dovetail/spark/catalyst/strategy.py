@@ -1,22 +1,16 @@
-"""The strategy in Java that hands joins to Python, compiled in the JVM of a running session.
-
-Spark has the compiler (Janino) that it compiles its own queries with, so that there is no jar to install and no
-session to start again, and the classes are compiled against the Spark that runs them.
-"""
+"""The strategy in Java that hands joins to Python, compiled in the JVM of a running session."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from importlib.resources import files
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JJavaError
 from pyspark import java_gateway
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dovetail.errors import ConditionError, DovetailError
+from dovetail.spark.session.java_code import NotCompiled, compile_classes, new_object
 
 PACKAGE = "dovetail.catalyst"
 CLASSES = (  # each may use those before it
@@ -38,25 +32,21 @@ NAME = f"{PACKAGE}.{STRATEGY}"
 _compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the loader, by the gateway of a JVM
 
 
-def java_class(spark: SparkSession, name: str) -> Any:
-    """One of the classes, as Java's reflection has it."""
+def _loader(spark: SparkSession) -> Any:
     gateway: Any = spark.sparkContext._gateway
     if gateway not in _compiled:
-        jvm = gateway.jvm
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        for source in CLASSES:
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(loader)
-            try:
-                compiler.cook(f"{source}.java", (files(__package__) / f"{source}.java").read_text())
-            except (Py4JJavaError, PySparkException) as error:
-                reason = str(error).split(": ", 1)[-1].splitlines()[0]
-                raise DovetailError(
-                    f"dovetail.enable does not know the planner of Spark {spark.version} ({reason}). Use dovetail.join."
-                ) from error
-            loader = compiler.getClassLoader()
-        _compiled[gateway] = loader
-    return _compiled[gateway].loadClass(f"{PACKAGE}.{name}")
+        try:
+            _compiled[gateway] = compile_classes(gateway, __package__, CLASSES)
+        except NotCompiled as reason:
+            raise DovetailError(
+                f"dovetail.enable does not know the planner of Spark {spark.version} ({reason}). Use dovetail.join."
+            ) from reason
+    return _compiled[gateway]
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """One of the classes, as Java's reflection has it."""
+    return _loader(spark).loadClass(f"{PACKAGE}.{name}")
 
 
 def make_strategy(spark: SparkSession, planner: Any, many_pairs: float) -> Any:
@@ -81,9 +71,7 @@ def make_object(spark: SparkSession, name: str) -> Any:
     """An object of one of the classes, which may call functions of Python."""
     gateway: Any = spark.sparkContext._gateway
     java_gateway.ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    no_kinds = gateway.new_array(gateway.jvm.java.lang.Class, 0)
-    nothing = gateway.new_array(gateway.jvm.java.lang.Object, 0)
-    return java_class(spark, name).getDeclaredConstructor(no_kinds).newInstance(nothing)
+    return new_object(gateway, _loader(spark), f"{PACKAGE}.{name}")
 
 
 class JavaFunction(ABC):

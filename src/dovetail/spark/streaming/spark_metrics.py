@@ -1,0 +1,70 @@
+"""Figures of joins of streams in Spark's own metrics, for its sinks: Prometheus, Graphite, JMX, CSV.
+
+    micro-batch --progress--> JoinMetrics, a listener in the JVM --gauges--> Spark's MetricsSystem --> sinks
+
+Spark does not let Python add to its metrics. The listener is a class in Java, which is compiled in the session.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import SparkSession
+
+from dovetail.core.figures import FIGURES
+from dovetail.errors import DovetailError, InputError
+from dovetail.spark.session.java_code import NotCompiled, compile_classes, new_object
+
+CLASS = "JoinMetrics"
+SUMS = tuple(figure.name for figure in FIGURES.values() if figure.over_time == "sum")
+
+_listeners: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # by the gateway of a JVM, then by session
+
+
+def publish_metrics(spark: SparkSession) -> None:
+    """Add the figures of streaming joins to Spark's own metrics, where its sinks find them.
+
+    From now on, each join of streams of this session is a source of Spark's metrics, called `dovetail.` and the name of
+    the query. Calling it again changes nothing.
+
+    Args:
+        spark: A classic session.
+
+    Example:
+        >>> dovetail.spark.publish_metrics(spark)  # doctest: +SKIP
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        raise InputError(
+            "metrics of a Spark Connect session belong to its server: dovetail.listen(spark) records them here."
+        )
+    gateway: Any = spark.sparkContext._gateway
+    own: Any = spark._jsparkSession
+    known = _listeners.setdefault(gateway, {})
+    session = str(own.sessionUUID())
+    if session in known:
+        return
+    try:
+        loader = compile_classes(gateway, __package__, [CLASS])
+    except NotCompiled as reason:
+        raise DovetailError(
+            f"Spark {spark.version} does not take metrics of others ({reason}). dovetail.listen(spark) records them."
+        ) from reason
+    listener = new_object(gateway, loader, f"dovetail.streaming.{CLASS}")
+    listener.setSums(_java_list(gateway, SUMS))
+    own.streams().addListener(listener)
+    known[session] = listener
+
+
+def published(spark: SparkSession) -> dict[str, dict[str, float]]:
+    """The figures that sinks see now, by source and name."""
+    own: Any = spark._jsparkSession
+    listener = _listeners.get(spark.sparkContext._gateway, {}).get(str(own.sessionUUID()))  # type: ignore[call-overload]
+    return {} if listener is None else {name: dict(values) for name, values in dict(listener.values()).items()}
+
+
+def _java_list(gateway: Any, values: tuple[str, ...]) -> Any:
+    made = gateway.jvm.java.util.ArrayList()
+    for value in values:
+        made.add(value)
+    return made
