@@ -14,8 +14,10 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Tests are short: the JVM's second compiler and parallel collector cost more than they save.
+# Tests are short: the JVM's second compiler and parallel collector cost more than they save, and so does verifying the
+# classes of Spark, which are as they were released.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote")
 
 # A shell starts programs in the background (`make test &`) so that they ignore Ctrl-C, and what they start does, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

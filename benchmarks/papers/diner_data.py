@@ -21,7 +21,6 @@ from benchmarks.papers.diner_runs import (
     XJOIN,
     Contender,
     Setting,
-    gains_over_seeds,
     prices,
     run_of,
     shares_of,
@@ -103,17 +102,20 @@ def by_memory(scale: Scale) -> Iterator[Finding]:
     gain_memory = scale.pick((0.05, 0.20), MEMORY, MEMORY)
     for name, (make, rows) in surrogates(scale).items():
         settings = {memory: Setting(rows, memory, _blocks(scale)) for memory in MEMORY}
-        found = {m: gains_over_seeds(make, [HMJ, RPJ], scale.seeds, settings[m]) for m in gain_memory}
+        lines = [make(seed) for seed in scale.seeds]
+        ours = {m: [run_of(DINER, line, settings[m]) for line in lines] for m in MEMORY}
+        found = {
+            m: {other.title: _gain(ours[m], lines, other, settings[m]) for other in (HMJ, RPJ)} for m in gain_memory
+        }
         for other in (HMJ.title, RPJ.title):
             spreads = {memory: found[memory][other] for memory in gain_memory}
             for memory, spread in spreads.items():
                 gains.judge(f"{name}, {memory:.0%}, over {other}", str(spread), spread.least >= 1.1)
             low, high = spreads[0.05].mean, spreads[0.20].mean
             gains.judge(f"{name}, over {other}: no less at 5 % than at 20 %", f"{low:.2f}, {high:.2f}", low >= high)
-        lines = {other: [(100 * m, found[m][other].mean) for m in gain_memory] for other in (HMJ.title, RPJ.title)}
-        gains.plots.append(Plot(f"Fig. 9: {name}", "memory, %", "DINER's results over theirs", lines))
-        online = [Spread.of(run_of(DINER, make(s), settings[m]).share for s in scale.seeds) for m in MEMORY]
-        means = [spread.mean for spread in online]
+        curves = {other: [(100 * m, found[m][other].mean) for m in gain_memory] for other in (HMJ.title, RPJ.title)}
+        gains.plots.append(Plot(f"Fig. 9: {name}", "memory, %", "DINER's results over theirs", curves))
+        means = [Spread.of(run.share for run in ours[m]).mean for m in MEMORY]
         shares.judge(
             f"{name}: grows with memory",
             figures(means, ".3f"),
@@ -129,6 +131,12 @@ def by_memory(scale: Scale) -> Iterator[Finding]:
         gains.beside += list(_real_data())
     yield gains
     yield shares
+
+
+def _gain(ours: list[ClockedRun], lines: list[Workload], other: Contender, setting: Setting) -> Spread:
+    """Results of DINER's runs over those of another on the same lines."""
+    theirs = (run_of(other, line, setting).online for line in lines)
+    return Spread.of(run.online / max(1, results) for run, results in zip(ours, theirs, strict=True))
 
 
 def _real_data() -> Iterator[str]:

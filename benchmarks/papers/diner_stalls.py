@@ -59,15 +59,16 @@ def run_stalled(contender: Contender, line: Workload, setting: Setting, **parame
     return run_of(contender, line, setting, hand_over_rows=hand_over_rows, **parameters)
 
 
-@experiment("C-DN-11")
+@experiment("C-DN-11", "C-DN-12")
 def silences(scale: Scale) -> Iterator[Finding]:
+    """Results and waiting rows of the same runs."""
     setting = stalled(scale)
     tried = scale.pick((0.1, 1.0), (0.1, 0.25, 0.5, 1.0), (0.1, 0.25, 0.5, 1.0))
     finding = Finding("C-DN-11", _said(setting, scale))
     lines = {silence: [in_fragments(silence, seed, setting) for seed in scale.seeds] for silence in tried}
-    for slower in SLOWER:
-        _compare(finding, "Fig. 16", lines, setting, slower, scale.with_shares)
+    runs = {slower: _compare(finding, "Fig. 16", lines, setting, slower, scale.with_shares) for slower in SLOWER}
     yield finding
+    yield _waiting_rows(runs[1], lines, setting, scale)
 
 
 @experiment("C-DN-13")
@@ -93,11 +94,13 @@ def _compare(
     setting: Setting,
     slower: float,
     with_shares: bool,
-) -> None:
+) -> dict[float, dict[str, list[ClockedRun]]]:
+    """The runs by silence and contender, of each seed."""
     costs, page = disk(setting, slower), f"{10 * slower:g} ms a page"
+    done: dict[float, dict[str, list[ClockedRun]]] = {}
     shares: dict[str, list[tuple[float, float]]] = {}
     for silence, workloads in lines.items():
-        runs: dict[str, list[ClockedRun]] = {each.title: [] for each in (DINER, RPJ, HMJ, MERGING)}
+        runs = done[silence] = {each.title: [] for each in (DINER, RPJ, HMJ, MERGING)}
         for line in workloads:
             for each in (DINER, RPJ, HMJ, MERGING):
                 runs[each.title].append(run_stalled(each, line, setting, costs=costs))
@@ -117,32 +120,41 @@ def _compare(
             limits: dict[str, Any] = {"hand_over_rows": setting.memory_rows // 10, "costs": costs}
             finding.shares.append(shares_of(when, workloads[0], setting, ours=MERGING, **limits))
     finding.plots.append(Plot(f"{figure}: {page}", "silence, % of a fragment", "share online", shares))
+    return done
 
 
 class HandOver(NamedTuple):
+    """The most rows that wait while an operator works on disk."""
+
     longest_buffer: int
     allowed: float  # rows that call for the hand-over, and those that come during one step
 
 
-def hand_over(contender: Contender, silence: float, seed: int, setting: Setting) -> HandOver:
-    """The most rows that wait while an operator works on disk."""
-    line = in_fragments(silence, seed, setting)
+def hand_over(run: ClockedRun, line: Workload, silence: float, setting: Setting) -> HandOver:
     costs = disk(setting)
-    run = run_stalled(contender, line, setting, costs=costs)
     outer = max(1, setting.blocks * 19 // 200)
     step_s = (outer + 1) * costs.pages_read_random + MOST_PAIRS * (costs.pairs_tested + costs.results)
     rows_per_s = 2 * setting.rows / (line.end_s / (1 + silence))
     return HandOver(run.max_buffer_rows, setting.memory_rows // 10 + 1.5 * rows_per_s * step_s)
 
 
-@experiment("C-DN-12")
-def waiting_rows(scale: Scale) -> Iterator[Finding]:
-    setting = stalled(scale)
+def _waiting_rows(
+    runs: dict[float, dict[str, list[ClockedRun]]],
+    lines: dict[float, list[Workload]],
+    setting: Setting,
+    scale: Scale,
+) -> Finding:
     finding = Finding(
         "C-DN-12", f"2 x {setting.rows:,} rows, memory for {setting.memory_rows:,}, {scale.seed_count} seeds"
     )
     for silence in (0.1, 1.0):
-        diner, rpj = ([hand_over(each, silence, seed, setting) for seed in scale.seeds] for each in (DINER, RPJ))
+        diner, rpj = (
+            [
+                hand_over(run, line, silence, setting)
+                for run, line in zip(runs[silence][each.title], lines[silence], strict=True)
+            ]
+            for each in (DINER, RPJ)
+        )
         finding.judge(
             f"silences of {silence:.0%}: DINER hands over",
             f"{max(each.longest_buffer for each in diner):,} rows, allowed {diner[0].allowed:,.0f}",
@@ -160,7 +172,7 @@ def waiting_rows(scale: Scale) -> Iterator[Finding]:
                 f"{most / setting.memory_rows:.2f} times memory (4 in print)",
                 most > setting.memory_rows,
             )
-    yield finding
+    return finding
 
 
 @experiment("C-DN-15")

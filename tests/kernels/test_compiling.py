@@ -377,3 +377,38 @@ if arraymath._HAVE_BLAS:
     assert numba.njit(lambda a: np.dot(a, a))(np.ones(3)) == 3
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+PACKAGE = {
+    "inner.py": "@kernel\ndef inner(x):\n    return x + {added}\n",
+    "outer.py": "from {package}.inner import inner\n\n\n@kernel\ndef outer(x):\n    return 2 * inner(x)\n",
+}
+CALL = "from {package}.outer import outer; print(outer(1), sum(outer.stats.cache_hits.values()))"
+
+
+def test_machine_code_follows_the_contents_of_all_kernels(tmp_path: Path) -> None:
+    """The same kernels elsewhere are not compiled again; one that another file calls is never the old one."""
+
+    def call(place: str, added: int) -> tuple[int, int]:
+        directory = tmp_path / place / "some_kernels"
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in PACKAGE.items():
+            source = "from dovetail.kernels.compiling import kernel\n" + text.format(
+                added=added, package="some_kernels"
+            )
+            (directory / name).write_text(source)
+        done = subprocess.run(
+            [sys.executable, "-c", CALL.format(package="some_kernels")],
+            cwd=tmp_path / place,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        result, hits = map(int, done.stdout.split())
+        return result, hits
+
+    assert call("here", 1) == (4, 0)
+    assert call("here", 1) == (4, 1)
+    assert call("here", 5) == (12, 0)
+    assert call("there", 1) == (4, 1)

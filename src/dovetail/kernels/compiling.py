@@ -2,12 +2,14 @@
 
 Compiling takes seconds, loading from the cache a fraction of one. The cache consists of pickles, so it is in a
 directory that no other user can write to, or there is none. Numba raises when the cache cannot be written, so the
-directory is probed first.
+directory is probed first. In it, machine code is found by the contents of the sources: another environment or checkout
+with the same kernels has it, and a kernel is compiled again when one that it calls has changed.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import importlib
 import importlib.util
 import logging
@@ -18,11 +20,13 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 from numba.core import event
+from numba.core.caching import UserProvidedCacheLocator
 
 from dovetail.core.directories import check_contents, private_directory, user_cache
 from dovetail.errors import InputError
@@ -90,13 +94,34 @@ def _numba_settings(**settings: str) -> Iterator[None]:
                 setattr(numba.config, name, value)
 
 
+class CacheByContents(UserProvidedCacheLocator):
+    """Numba names a directory by the place of a source, and looks for changes in that one file only.
+
+    Machine code of a kernel contains that of the kernels it calls, which may be in other files.
+    """
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        directory = Path(py_file).parent
+        return f"{directory.name}_{_digest(directory)}"
+
+
+@cache
+def _digest(directory: Path) -> str:
+    """It changes with any source in the directory, and with any kernel of this package."""
+    digest = hashlib.sha256()
+    for source in sorted({*directory.glob("*.py"), *Path(__file__).parent.glob("*.py")}):
+        digest.update(f"{source.name} {source.stat().st_size}\n".encode() + source.read_bytes())
+    return digest.hexdigest()[:32]
+
+
 def kernel(function: F) -> F:
     """Compile on first call; release the GIL; cache the machine code between processes."""
     if _directory is None:
         compiled = numba.njit(function, nogil=True, error_model="numpy")
     else:
         # In this directory only: Numba would try others, which have not been checked.
-        with _numba_settings(CACHE_DIR=str(_directory), CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator"):
+        with _numba_settings(CACHE_DIR=str(_directory), CACHE_LOCATOR_CLASSES=f"{__name__}.{CacheByContents.__name__}"):
             compiled = numba.njit(function, cache=True, nogil=True, error_model="numpy")
     _kernels.append(compiled)
     return cast(F, compiled)
@@ -177,11 +202,10 @@ def inspect_cache() -> Cache:
 
 
 def _is_compiled(kernel: Any) -> bool:
-    """Whether Numba has an index of its machine code that is newer than its source."""
+    """Whether Numba has an index of its machine code, in a directory that is named by what the sources say."""
     if not hasattr(kernel, "py_func"):  # NUMBA_DISABLE_JIT
         return False
     code = kernel.py_func.__code__
     source, python = Path(code.co_filename), f"py{sys.version_info[0]}{sys.version_info[1]}{sys.abiflags}"
     name = f"{source.stem}.{kernel.py_func.__qualname__}-{code.co_firstlineno}.{python}.nbi"
-    index = Path(kernel.stats.cache_path, name)
-    return index.is_file() and index.stat().st_mtime >= source.stat().st_mtime
+    return Path(kernel.stats.cache_path, name).is_file()
