@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
+from functools import partial
+from itertools import pairwise
 from typing import Any, Generic, TypeVar, cast
 
 from dovetail.errors import InputError
@@ -84,6 +86,17 @@ def in_threads(work: Sequence[Callable[[], T]]) -> list[T]:
     if errors:
         raise errors[0]
     return results
+
+
+def ranges(size: int, least: int) -> list[tuple[int, int]]:
+    """Consecutive ranges of rows, one for each thread, or fewer: each has `least` rows or more."""
+    parts = max(1, min(allowed_threads(), size // least))
+    return list(pairwise(size * part // parts for part in range(parts + 1)))
+
+
+def in_ranges(work: Callable[[int, int], T], size: int, least: int) -> list[T]:
+    """The results of a function for each of these ranges."""
+    return in_threads([partial(work, *range_) for range_ in ranges(size, least)])
 
 
 def _run_beside(work: Sequence[Callable[[], None]]) -> None:
