@@ -23,6 +23,7 @@ from dovetail.errors import InputError
 T = TypeVar("T")
 S = TypeVar("S")
 
+RANGE = 1 << 16  # rows that are worth a thread
 FEW_TASKS = 2  # of each thread, whose items have not been taken
 
 _allowed: ContextVar[int] = ContextVar("dovetail_threads", default=1)
@@ -88,15 +89,15 @@ def in_threads(work: Sequence[Callable[[], T]]) -> list[T]:
     return results
 
 
-def ranges(size: int, least: int) -> list[tuple[int, int]]:
-    """Consecutive ranges of rows, one for each thread, or fewer: each has `least` rows or more."""
-    parts = max(1, min(allowed_threads(), size // least))
-    return list(pairwise(size * part // parts for part in range(parts + 1)))
+def ranges(rows: int) -> list[tuple[int, int]]:
+    """Consecutive ranges of rows, one for each thread; fewer where they would be short."""
+    parts = max(1, min(allowed_threads(), rows // RANGE))
+    return list(pairwise(rows * part // parts for part in range(parts + 1)))
 
 
-def in_ranges(work: Callable[[int, int], T], size: int, least: int) -> list[T]:
+def in_ranges(work: Callable[[int, int], T], rows: int) -> list[T]:
     """The results of a function for each of these ranges."""
-    return in_threads([partial(work, *range_) for range_ in ranges(size, least)])
+    return in_threads([partial(work, *range_) for range_ in ranges(rows)])
 
 
 def _run_beside(work: Sequence[Callable[[], None]]) -> None:

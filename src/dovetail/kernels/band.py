@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dovetail.core.codes import float_codes
 from dovetail.core.threads import both, in_ranges
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.sorting import RANGE, row_type, sort_codes
+from dovetail.kernels.sorting import row_type, sort_codes
 from dovetail.kernels.windows import CHUNK, Check, Rows, Windows, Words
 
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ def prepare(left: Words, right: Words, low: int, high: int) -> Windows:
             first = np.searchsorted(theirs.codes, [lows[start], highs[start]]).astype(np.uint64)
             _merge(lows[start:end], highs[start:end], theirs.codes, first, starts[start:end], ends[start:end])
 
-    in_ranges(merge, len(left), RANGE)
+    in_ranges(merge, len(left))
     starts[none_from:] = len(right)
     ends[all_from:] = len(right)
     return _windows(mine.order, theirs.order, starts, ends)
@@ -156,7 +156,7 @@ def _places(mine: _Sorted, theirs: _Sorted, low: float, high: float) -> tuple[Ro
             some, first = values[start:end], theirs.first_finite
             _merge_floats(some, partners, low, high, first, begins[start:end], finals[start:end])
 
-    in_ranges(merge, len(values), RANGE)
+    in_ranges(merge, len(values))
     return starts, ends
 
 

@@ -25,7 +25,7 @@ from dovetail.core.threads import both, in_ranges
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, LESS_EQUAL
 from dovetail.kernels.dominance import Number
-from dovetail.kernels.sorting import RANGE, Rows, Words, invert, pick, row_type, sort_codes
+from dovetail.kernels.sorting import Rows, Words, invert, pick, row_type, sort_codes
 
 Flags = NDArray[np.bool_]
 
@@ -79,7 +79,7 @@ def first_partners(left: Words, right: Words, strict: bool) -> Rows:
             begin, middle = np.searchsorted(right, left[[start, (start + end) // 2]], side)
             _merge(left[start:end], right, strict, np.uint64(begin), np.uint64(middle), first[start:end])
 
-    in_ranges(find, len(left), RANGE)
+    in_ranges(find, len(left))
     return first
 
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.threads import allowed_threads, in_ranges, in_threads, ranges
+from dovetail.core.threads import in_ranges, in_threads, ranges
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.instructions import prefetch
 
@@ -44,7 +44,6 @@ SIGN = np.uint64(2**63)
 WIDTH = 64  # bits of a word
 SMALL = 256  # rows that are not worth the set-up
 FEW_WORDS = 4096  # that NumPy sorts as fast
-RANGE = 1 << 16  # rows, at least, of a thread
 PIECES = 2  # of each thread: they are about as long, but a thread may have to wait for its core
 MOST_PIECES = 64  # open lines of memory
 SAMPLED = 64  # words for each piece
@@ -105,7 +104,7 @@ def put_in_order(codes: Words) -> tuple[Words, Rows | None]:
 
 
 def _extremes(codes: Words) -> tuple[np.int64, np.int64]:
-    found = in_ranges(lambda start, end: (codes[start:end].min(), codes[start:end].max()), len(codes), RANGE)
+    found = in_ranges(lambda start, end: (codes[start:end].min(), codes[start:end].max()), len(codes))
     return min(smallest for smallest, _ in found), max(largest for _, largest in found)
 
 
@@ -126,8 +125,9 @@ def _pack_in_pieces(codes: Words, packing: _Packing, bits: int) -> tuple[Keys, l
     Each piece has the order of the rows. Words that have lost different bits are in one piece.
     """
     words = np.empty(len(codes), np.uint64)
-    number = min(MOST_PIECES, PIECES * min(allowed_threads(), len(words) // RANGE))
-    if number <= PIECES:
+    parts = ranges(len(codes))
+    number = min(MOST_PIECES, PIECES * len(parts))
+    if len(parts) == 1:
         _pack(codes, packing, ZERO, ONE, words)
         return words, [0, len(words)]
     apart = max(1, len(codes) // (number * SAMPLED))
@@ -135,13 +135,12 @@ def _pack_in_pieces(codes: Words, packing: _Packing, bits: int) -> tuple[Keys, l
     _pack(codes[::apart].copy(), packing, ZERO, np.uint64(apart), sample)
     cells = _choose_cells(np.sort(sample), number, bits, int(packing.for_rows) if packing.left_out else 0)
     numbers = np.empty(len(codes), np.uint8)
-    parts = ranges(len(codes), RANGE)
     counts = np.zeros((number, len(parts)), np.int64)
     places = np.zeros_like(counts)
 
     def choose(part: int, start: int, end: int) -> None:
         _look_up(codes[start:end], packing, np.uint64(start), cells, numbers[start:end])
-        counts[:, part] = _count(numbers[start:end], number)
+        counts[:, part] = count_numbers(numbers[start:end], number)
 
     def put(part: int, start: int, end: int) -> None:
         _put(codes[start:end], packing, np.uint64(start), numbers[start:end], places[:, part].copy(), words)
@@ -260,21 +259,21 @@ def pick(values: NDArray[Whole], rows: Rows, flip: bool = False) -> NDArray[Whol
     """values[rows], or ~values[rows]; twice as fast as NumPy, which widens the rows first."""
     picked = np.empty(len(rows), values.dtype)
     mask = values.dtype.type(-1 if flip else 0)
-    in_ranges(lambda start, end: _pick(values, rows[start:end], mask, picked[start:end]), len(rows), RANGE)
+    in_ranges(lambda start, end: _pick(values, rows[start:end], mask, picked[start:end]), len(rows))
     return picked
 
 
 def scatter(values: NDArray[Whole], rows: Rows) -> NDArray[Whole]:
     """The array whose elements at `rows`, a permutation, are `values`."""
     scattered = np.empty(len(rows), values.dtype)
-    in_ranges(lambda start, end: _scatter(values[start:end], rows[start:end], scattered), len(rows), RANGE)
+    in_ranges(lambda start, end: _scatter(values[start:end], rows[start:end], scattered), len(rows))
     return scattered
 
 
 def invert(rows: Rows) -> Rows:
     """Where each row stands in `rows`, a permutation."""
     places = np.empty(len(rows), rows.dtype)
-    in_ranges(lambda start, end: _invert(rows[start:end], rows.dtype.type(start), places), len(rows), RANGE)
+    in_ranges(lambda start, end: _invert(rows[start:end], rows.dtype.type(start), places), len(rows))
     return places
 
 
@@ -330,7 +329,7 @@ def _look_up(codes: Words, packing: _Packing, first: np.uint64, cells: _Cells, n
 
 
 @kernel
-def _count(numbers: Bytes, most: int) -> NDArray[np.int64]:
+def count_numbers(numbers: Bytes, most: int) -> NDArray[np.int64]:
     """How often each number is there. Neighbours are counted apart: a counter would wait for itself."""
     counts = np.zeros((4, most), np.int64)
     whole = np.uint64(len(numbers)) >> TWO
