@@ -8,7 +8,6 @@ inside of a Spark task have one core, and calls in process set what their `threa
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Generic, TypeVar, cast
 
+from dovetail.core.processors import default_threads
 from dovetail.errors import InputError
 
 T = TypeVar("T")
@@ -30,9 +30,9 @@ _allowed: ContextVar[int] = ContextVar("dovetail_threads", default=1)
 
 
 def read_threads(threads: Any) -> int:
-    """What `threads=` says; all cores that this process may use, if it is None."""
+    """What `threads=` says; if it is None, what this process may use."""
     if threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return default_threads()
     if type(threads) is int and threads >= 1:
         return threads
     raise InputError(f"threads is a number of threads, 1 or more; got {threads!r}. Leave it out for all cores.")
