@@ -9,6 +9,7 @@ import pytest
 from tests.seed import generator
 
 import dovetail
+import dovetail.core.threads
 from dovetail.errors import InputError, PlanError
 
 ROWS = 9_000  # both sides together are worth a thread
@@ -52,12 +53,13 @@ LEFT, RIGHT = table(0), table(1)
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_threads_change_nothing(name: str) -> None:
+def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dovetail.core.threads, "RANGE", 256)  # so that these few rows are sorted and hashed by several
     on, how = CONDITIONS[name], HOW[list(CONDITIONS).index(name) % len(HOW)]
     for kind in dict.fromkeys(("inner", how)):
         alone = dovetail.join(LEFT, RIGHT, on, kind, threads=1)
         assert alone.num_rows or kind != "inner"
-        for threads in (2, 5):
+        for threads in (2, 5, 64):
             assert dovetail.join(LEFT, RIGHT, on, kind, threads=threads).equals(alone)
     assert dovetail.count(LEFT, RIGHT, on, threads=3) == dovetail.count(LEFT, RIGHT, on, threads=1)
 

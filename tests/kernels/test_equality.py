@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.kernels.brute_force import check_join, pairs_where
 from tests.seed import generator
 
+from dovetail.core import threads
 from dovetail.core.threads import allow_threads
 from dovetail.kernels import equality
 from dovetail.kernels.equality import pairs_to_compare, same_codes, same_strings
@@ -66,10 +67,22 @@ def test_many_rows_of_one_code_beside_others_in_its_bucket() -> None:
         assert (left[lefts] == right[rights]).all()
 
 
-def test_threads_find_the_same() -> None:
+KEYS = {
+    "dense": lambda rng, rows: rng.integers(-20, rows, rows),
+    "spread": lambda rng, rows: rng.integers(0, 2**60, 500)[rng.integers(0, 500, rows)],
+    "skewed": lambda rng, rows: rng.zipf(1.3, rows).clip(0, 2**50),
+    "one key": lambda rng, rows: np.full(rows, 2**40),
+    "few": lambda rng, rows: rng.integers(0, 3, rows) << 61,
+}
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("number", [2, 3, 64])
+def test_threads_find_the_same(keys: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "RANGE", 16)
     rng = generator(1)
-    left, right = rng.integers(0, 2**60, 500)[rng.integers(0, 500, 40_000)], rng.integers(0, 2**60, 40_000)
-    with allow_threads(3):
+    left, right = KEYS[keys](rng, 900), KEYS[keys](rng, 1_000)
+    with allow_threads(number):
         several = equality.prepare(left, right)
     one = equality.prepare(left, right)
     assert all((a == b).all() for a, b in zip(several[:3], one[:3], strict=True))
@@ -92,7 +105,7 @@ def test_strings_differ_by_any_byte_or_by_length(size: int) -> None:
     rows = np.array([1]), np.array([0])
 
     def same(left: bytes, right: bytes) -> bool:
-        return bool(same_strings(*strings([b"before", left]), *strings([right, b"behind"]), *rows))
+        return same_strings(strings([b"before", left]), strings([right, b"behind"]), *rows)
 
     assert same(value, value)
     assert not same(value, value + b"x")

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.seed import generator
 
+from dovetail.core import threads
 from dovetail.core.codes import float_codes
+from dovetail.core.threads import allow_threads
 from dovetail.kernels import sorting
 from dovetail.kernels.sorting import expand, find_hashes, find_sorted, invert, order_by_count, pick, scatter, sort_codes
 
@@ -66,6 +68,18 @@ def test_by_numpy_and_digit_by_digit(shape: str, vector: bool, monkeypatch: pyte
         check(SHAPES[shape](generator(size), size))
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("vector", [True, False])
+def test_several_threads(shape: str, vector: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "FEW_WORDS", 0)
+    monkeypatch.setattr(sorting, "VECTOR_SORT", vector)
+    monkeypatch.setattr(threads, "RANGE", 8)
+    for number, sampled in ((2, 64), (3, 1), (8, 4), (64, 2)):
+        monkeypatch.setattr(sorting, "SAMPLED", sampled)
+        with allow_threads(number):
+            check(SHAPES[shape](generator(number), 700))
+
+
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2), min_size=2, max_size=70))
 def test_sorts_whatever_is_given(codes: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -92,12 +106,15 @@ def test_wide_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert order.tolist() == np.argsort(codes, kind="stable").tolist()
 
 
-def test_permutations() -> None:
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_permutations(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "RANGE", 1)
     rows = np.array([2, 0, 3, 1], np.int32)
     values = np.array([10, 11, 12, 13])
-    assert pick(values, rows).tolist() == [12, 10, 13, 11]
-    assert scatter(values, rows).tolist() == [11, 13, 10, 12]
-    assert invert(rows).tolist() == [1, 3, 0, 2]
+    with allow_threads(number):
+        assert pick(values, rows).tolist() == [12, 10, 13, 11]
+        assert scatter(values, rows).tolist() == [11, 13, 10, 12]
+        assert invert(rows).tolist() == [1, 3, 0, 2]
 
 
 @pytest.mark.parametrize("seed", range(6))

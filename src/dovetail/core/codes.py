@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.core.buffers import byte_strings, decimal_words
+from dovetail.core.threads import in_ranges
 
 SMALL_DECIMAL = 18  # digits that always fit in 64 bits
 SIGN = np.int64(-(2**63))
@@ -82,9 +83,18 @@ def float_codes(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
     Where there are none, and no NaN, the codes are the numbers themselves, not a copy.
     """
     plain = numbers.view(np.int64)
-    if len(plain) and plain.min() >= 0 and plain.max() <= INFINITY:
+
+    def is_plain(start: int, end: int) -> bool:
+        return bool(plain[start:end].min(initial=0) >= 0 and plain[start:end].max(initial=0) <= INFINITY)
+
+    if all(in_ranges(is_plain, len(plain))):
         return plain
     codes = np.empty(len(numbers))
+    in_ranges(lambda start, end: _code_floats(numbers[start:end], codes[start:end]), len(numbers))
+    return codes.view(np.int64)
+
+
+def _code_floats(numbers: NDArray[np.float64], codes: NDArray[np.float64]) -> None:
     for start in range(0, len(numbers), BLOCK):
         clean = codes[start : start + BLOCK]
         with np.errstate(invalid="ignore"):  # what a signalling NaN would warn of
@@ -92,7 +102,6 @@ def float_codes(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
         clean[np.isnan(clean)] = np.nan  # one NaN, positive: the largest code
         bits = clean.view(np.int64)
         bits ^= (bits >> 63) & ALL_BUT_SIGN
-    return codes.view(np.int64)
 
 
 def _dense(array: pa.Array) -> pa.Array:

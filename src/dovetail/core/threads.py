@@ -8,28 +8,31 @@ inside of a Spark task have one core, and calls in process set what their `threa
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
+from functools import partial
+from itertools import pairwise
 from typing import Any, Generic, TypeVar, cast
 
+from dovetail.core.processors import default_threads
 from dovetail.errors import InputError
 
 T = TypeVar("T")
 S = TypeVar("S")
 
+RANGE = 1 << 16  # rows that are worth a thread
 FEW_TASKS = 2  # of each thread, whose items have not been taken
 
 _allowed: ContextVar[int] = ContextVar("dovetail_threads", default=1)
 
 
 def read_threads(threads: Any) -> int:
-    """What `threads=` says; all cores that this process may use, if it is None."""
+    """What `threads=` says; if it is None, what this process may use."""
     if threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return default_threads()
     if type(threads) is int and threads >= 1:
         return threads
     raise InputError(f"threads is a number of threads, 1 or more; got {threads!r}. Leave it out for all cores.")
@@ -84,6 +87,17 @@ def in_threads(work: Sequence[Callable[[], T]]) -> list[T]:
     if errors:
         raise errors[0]
     return results
+
+
+def ranges(rows: int) -> list[tuple[int, int]]:
+    """Consecutive ranges of rows, one for each thread; fewer where they would be short."""
+    parts = max(1, min(allowed_threads(), rows // RANGE))
+    return list(pairwise(rows * part // parts for part in range(parts + 1)))
+
+
+def in_ranges(work: Callable[[int, int], T], rows: int) -> list[T]:
+    """The results of a function for each of these ranges."""
+    return in_threads([partial(work, *range_) for range_ in ranges(rows)])
 
 
 def _run_beside(work: Sequence[Callable[[], None]]) -> None:

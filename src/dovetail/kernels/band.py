@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.codes import float_codes
-from dovetail.core.threads import both
+from dovetail.core.threads import both, in_ranges
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.sorting import row_type, sort_codes
 from dovetail.kernels.windows import CHUNK, Check, Rows, Windows, Words
@@ -48,7 +48,13 @@ def prepare(left: Words, right: Words, low: int, high: int) -> Windows:
     mine, theirs = both(lambda: sort_codes(left), lambda: sort_codes(right))
     (lows, none_from), (highs, all_from) = (_edges(mine.codes, amount) for amount in (high, low - 1))
     starts, ends = _new_places(len(left), len(right))
-    _merge(lows, highs, theirs.codes, starts, ends)
+
+    def merge(start: int, end: int) -> None:
+        if start < end:
+            first = np.searchsorted(theirs.codes, [lows[start], highs[start]]).astype(np.uint64)
+            _merge(lows[start:end], highs[start:end], theirs.codes, first, starts[start:end], ends[start:end])
+
+    in_ranges(merge, len(left))
     starts[none_from:] = len(right)
     ends[all_from:] = len(right)
     return _windows(mine.order, theirs.order, starts, ends)
@@ -82,14 +88,15 @@ def _windows(left_order: Rows, right_order: Rows, starts: Rows, ends: Rows) -> W
 
 
 @kernel
-def _merge(lows: Words, highs: Words, right: Words, starts: Rows, ends: Rows) -> None:
-    """The first places of codes that are not below the edges.
+def _merge(lows: Words, highs: Words, right: Words, first: NDArray[np.uint64], starts: Rows, ends: Rows) -> None:
+    """The first places of codes that are not below the edges; `first` has those of the first two edges.
 
     A step moves on one side or the other without a branch that could not be predicted, and the two merges, which do not
     wait for each other, share a loop.
     """
     n, m = np.uint64(len(lows)), np.uint64(len(right))
-    i = j = a = b = ZERO
+    i = a = ZERO
+    j, b = first[0], first[1]
     while (i < n and j < m) or (a < n and b < m):
         if i < n and j < m:
             behind = np.uint64(right[j] < lows[i])
@@ -142,7 +149,14 @@ def _places(mine: _Sorted, theirs: _Sorted, low: float, high: float) -> tuple[Ro
     finite = slice(mine.first_finite, mine.first_infinite)
     partners = theirs.values[: theirs.first_infinite]
     starts[finite] = ends[finite] = len(partners)
-    _merge_floats(mine.values[finite], partners, low, high, theirs.first_finite, starts[finite], ends[finite])
+    values, begins, finals = mine.values[finite], starts[finite], ends[finite]
+
+    def merge(start: int, end: int) -> None:
+        if start < end:
+            some, first = values[start:end], theirs.first_finite
+            _merge_floats(some, partners, low, high, first, begins[start:end], finals[start:end])
+
+    in_ranges(merge, len(values))
     return starts, ends
 
 
@@ -165,7 +179,7 @@ def _merge_floats(left: Floats, right: Floats, low: float, high: float, first: i
     """As `_merge`, for the right values from place `first` on: where l - r <= high begins and l - r >= low ends."""
     n, m = np.uint64(len(left)), np.uint64(len(right))
     i = a = ZERO
-    j = b = np.uint64(first)
+    j, b = _first_within(left[0], right, first, high), _first_beyond(left[0], right, first, low)
     while (i < n and j < m) or (a < n and b < m):
         if i < n and j < m:
             behind = np.uint64(left[i] - right[j] > high)
@@ -177,6 +191,32 @@ def _merge_floats(left: Floats, right: Floats, low: float, high: float, first: i
             ends[a] = b + behind
             a += ONE - behind
             b += behind
+
+
+@kernel
+def _first_within(value: float, right: Floats, first: int, high: float) -> np.uint64:
+    """The first place from `first` on where value - r <= high."""
+    start, end = np.uint64(first), np.uint64(len(right))
+    while start < end:
+        middle = (start + end) >> ONE
+        if value - right[middle] > high:
+            start = middle + ONE
+        else:
+            end = middle
+    return start
+
+
+@kernel
+def _first_beyond(value: float, right: Floats, first: int, low: float) -> np.uint64:
+    """The first place from `first` on where value - r < low."""
+    start, end = np.uint64(first), np.uint64(len(right))
+    while start < end:
+        middle = (start + end) >> ONE
+        if value - right[middle] >= low:
+            start = middle + ONE
+        else:
+            end = middle
+    return start
 
 
 def prepare_checked(

@@ -14,7 +14,6 @@ compare the keys of the pairs that `pairs_to_compare` lists.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -23,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.rows import part_ranges
-from dovetail.core.threads import allowed_threads, in_threads
+from dovetail.core.threads import in_ranges, in_threads, ranges
 from dovetail.kernels import windows
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.instructions import WORD_BYTES, prefetch, read_word
-from dovetail.kernels.sorting import row_type
+from dovetail.kernels.sorting import PIECES, count_numbers, row_type
 from dovetail.kernels.windows import CHUNK, Flags, Rows, Windows, Words
 
 Bytes = NDArray[np.uint8]
@@ -37,9 +36,9 @@ Number = TypeVar("Number", np.float64, np.int64)
 ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio
 HALF = np.uint64(32)
 BITS = 64
+PART_BITS = 6  # of the number of a part
 SPARSE = 4  # codes that could be there for each that is, so that each may be a bucket
 FEW = 1 << 16  # buckets that are never too many
-FEW_ROWS = 1 << 15  # that are not worth a thread
 FAR, NEAR = 32, 16  # look-ups whose bucket, and whose codes, are fetched from memory meanwhile
 SHORT = 8  # codes that are looked through one by one
 GAPS = np.array([1750, 701, 301, 132, 57, 23, 10, 4, 1])  # of Shell's sort (Ciura 2001)
@@ -71,25 +70,62 @@ def prepare(left: Words, right: Words) -> Equality:
     buckets = fill_buckets(right, len(left))
     type_ = buckets.starts.dtype
     starts, ends = np.empty(len(left), type_), np.empty(len(left), type_)
-    parts = allowed_threads() if len(left) >= FEW_ROWS else 1
-    cuts = np.linspace(0, len(left), parts + 1).astype(np.int64).tolist()
-    in_threads([partial(_find, buckets, left[a:b], starts[a:b], ends[a:b]) for a, b in itertools.pairwise(cuts)])
+    in_ranges(lambda a, b: _find(buckets, left[a:b], starts[a:b], ends[a:b]), len(left))
     return Equality(starts, ends, buckets.rows, 0, len(left))
 
 
 def fill_buckets(codes: Words, lookups: int = 0) -> Buckets:
     """Put rows with these codes into buckets, for a number of rows that will probe them."""
     type_ = row_type(len(codes))
-    low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, 0)
-    rows = np.empty(len(codes), type_)
-    if high - low < max(FEW, SPARSE * len(codes), lookups):
-        starts = np.zeros(high - low + 2, type_)
-        _fill_dense(codes, np.int64(low), starts, rows)
-        return Buckets(starts, np.empty(0, np.int64), rows, np.int64(low), np.uint64(0))
+    low, high = _extremes(codes) if len(codes) else (0, 0)
+    is_dense = high - low < max(FEW, SPARSE * len(codes), lookups)
     bits = (len(codes) - 1).bit_length()
-    starts, ordered = np.zeros((1 << bits) + 1, type_), np.empty(len(codes), np.int64)
-    _fill_spread(codes, np.uint64(BITS - bits), starts, ordered, rows)
-    return Buckets(starts, ordered, rows, np.int64(0), np.uint64(BITS - bits))
+    starts = np.zeros((high - low if is_dense else (1 << bits) - 1) + 2, type_)
+    ordered = np.empty(0 if is_dense else len(codes), np.int64)
+    low, shift = (low, 0) if is_dense else (0, BITS - bits)
+    buckets = Buckets(starts, ordered, np.empty(len(codes), type_), np.int64(low), np.uint64(shift))
+    parts = ranges(len(codes))
+    if len(parts) == 1:
+        _fill(codes, np.empty(0, type_), 0, buckets)
+    else:
+        _fill_in_parts(codes, buckets, parts)
+    return buckets
+
+
+def _extremes(codes: Words) -> tuple[int, int]:
+    found = in_ranges(lambda start, end: (codes[start:end].min(), codes[start:end].max()), len(codes))
+    return int(min(low for low, _ in found)), int(max(high for _, high in found))
+
+
+def _fill_in_parts(codes: Words, buckets: Buckets, parts: list[tuple[int, int]]) -> None:
+    """Each thread fills consecutive buckets: rows are moved to those of their buckets first."""
+    last = len(buckets.starts) - 2
+    shift = max(0, last.bit_length() - (PIECES * len(parts) - 1).bit_length(), last.bit_length() - PART_BITS)
+    number = (last >> shift) + 1
+    numbers = np.empty(len(codes), np.uint8)
+    counts = np.zeros((number, len(parts)), np.int64)
+    places = np.zeros_like(counts)
+    moved, rows = np.empty_like(codes), np.empty_like(buckets.rows)
+
+    def choose(part: int, start: int, end: int) -> None:
+        _choose_parts(codes[start:end], buckets, np.uint64(shift), numbers[start:end])
+        counts[:, part] = count_numbers(numbers[start:end], number)
+
+    def move(part: int, start: int, end: int) -> None:
+        _move(codes[start:end], start, numbers[start:end], places[:, part].copy(), moved, rows)
+
+    def fill(part: int) -> None:
+        start, end = int(places[part, 0]), int(places[part, 0] + counts[part].sum())
+        first, behind = part << shift, min((part + 1) << shift, last + 1)
+        starts = buckets.starts[first : behind + (part == number - 1)]
+        mine = buckets._replace(starts=starts, codes=buckets.codes[start:end], rows=buckets.rows[start:end])
+        _fill(moved[start:end], rows[start:end], first, mine)
+        starts += starts.dtype.type(start)
+
+    in_threads([partial(choose, part, *range_) for part, range_ in enumerate(parts)])
+    places.ravel()[1:] = np.cumsum(counts)[:-1]  # part by part, and in each of them range by range
+    in_threads([partial(move, part, *range_) for part, range_ in enumerate(parts)])
+    in_threads([partial(fill, part) for part in range(number)])
 
 
 def count(join: Equality) -> int:
@@ -164,8 +200,42 @@ def _bucket(code: np.int64, shift: np.uint64) -> np.uint64:
 
 
 @kernel
-def _fill_dense(codes: Words, low: np.int64, starts: Rows, rows: Rows) -> None:
-    """Counts, then where each bucket ends, then, from the last row to the first, where it begins."""
+def _bucket_of(code: np.int64, buckets: Buckets) -> np.uint64:
+    if len(buckets.codes) == 0:
+        return np.uint64(code - buckets.low)
+    return _bucket(code, buckets.shift)
+
+
+@kernel
+def _choose_parts(codes: Words, buckets: Buckets, shift: np.uint64, numbers: Bytes) -> None:
+    for i in range(len(codes)):
+        numbers[i] = _bucket_of(codes[i], buckets) >> shift
+
+
+@kernel
+def _move(codes: Words, first: int, numbers: Bytes, places: Words, moved: Words, rows: Rows) -> None:
+    """Each code, and its row, to the next place of its part."""
+    for i in range(len(codes)):
+        place = np.uint64(places[numbers[i]])
+        moved[place] = codes[i]
+        rows[place] = first + i
+        places[numbers[i]] += 1
+
+
+def _fill(codes: Words, numbers: Rows, first: int, buckets: Buckets) -> None:
+    """Rows into their buckets, of which these are those from bucket `first` on.
+
+    Counts, then where each bucket ends, then, from the last row to the first, where it begins. Rows are numbered by
+    their place, or as `numbers` says.
+    """
+    if len(buckets.codes):
+        _fill_spread(codes, numbers, np.uint64(first), buckets)
+    else:
+        _fill_dense(codes, numbers, buckets.low + first, buckets.starts, buckets.rows)
+
+
+@kernel
+def _fill_dense(codes: Words, numbers: Rows, low: np.int64, starts: Rows, rows: Rows) -> None:
     for i in range(len(codes)):
         if i + FAR < len(codes):
             prefetch(starts, np.uint64(codes[i + FAR] - low))
@@ -177,30 +247,33 @@ def _fill_dense(codes: Words, low: np.int64, starts: Rows, rows: Rows) -> None:
             prefetch(rows, np.uint64(starts[np.uint64(codes[i - NEAR] - low)]))
         bucket = np.uint64(codes[i] - low)
         starts[bucket] -= 1
-        rows[np.uint64(starts[bucket])] = i
+        rows[np.uint64(starts[bucket])] = numbers[i] if len(numbers) > 0 else i
 
 
 @kernel
-def _fill_spread(codes: Words, shift: np.uint64, starts: Rows, ordered: Words, rows: Rows) -> None:
+def _fill_spread(codes: Words, numbers: Rows, first: np.uint64, buckets: Buckets) -> None:
+    starts, ordered, rows, shift = buckets.starts, buckets.codes, buckets.rows, buckets.shift
     for i in range(len(codes)):
         if i + FAR < len(codes):
-            prefetch(starts, _bucket(codes[i + FAR], shift))
-        starts[_bucket(codes[i], shift)] += 1
+            prefetch(starts, _bucket(codes[i + FAR], shift) - first)
+        starts[_bucket(codes[i], shift) - first] += 1
     _add_up(starts)
     for i in range(len(codes) - 1, -1, -1):
         if i >= FAR:
-            prefetch(starts, _bucket(codes[i - FAR], shift))
-            place = np.uint64(starts[_bucket(codes[i - NEAR], shift)])
+            prefetch(starts, _bucket(codes[i - FAR], shift) - first)
+            place = np.uint64(starts[_bucket(codes[i - NEAR], shift) - first])
             prefetch(ordered, place)
             prefetch(rows, place)
-        bucket = _bucket(codes[i], shift)
+        bucket = _bucket(codes[i], shift) - first
         starts[bucket] -= 1
         place = np.uint64(starts[bucket])
         ordered[place] = codes[i]
-        rows[place] = i
-    for number in range(len(starts) - 1):
-        if starts[number + 1] - starts[number] > 1:
-            _sort(ordered, rows, starts[number], starts[number + 1])
+        rows[place] = numbers[i] if len(numbers) > 0 else i
+    for number in range(len(starts)):
+        start = starts[number]
+        end = starts[number + 1] if number + 1 < len(starts) else len(codes)
+        if end - start > 1:
+            _sort(ordered, rows, start, end)
 
 
 @kernel
@@ -352,8 +425,22 @@ def pairs_to_compare(join: Equality) -> tuple[Rows, Rows]:
     return lefts[:out], rights[:out]
 
 
-@kernel
 def same_codes(left: Words, right: Words, lefts: Rows, rights: Rows) -> bool:
+    def same(start: int, end: int) -> bool:
+        return bool(_same_codes(left, right, lefts[start:end], rights[start:end]))
+
+    return all(in_ranges(same, len(lefts)))
+
+
+def same_strings(mine: tuple[Offsets, Bytes], theirs: tuple[Offsets, Bytes], lefts: Rows, rights: Rows) -> bool:
+    def same(start: int, end: int) -> bool:
+        return bool(_same_strings(*mine, *theirs, lefts[start:end], rights[start:end]))
+
+    return all(in_ranges(same, len(lefts)))
+
+
+@kernel
+def _same_codes(left: Words, right: Words, lefts: Rows, rights: Rows) -> bool:
     different = 0
     for i in range(len(lefts)):
         different |= left[lefts[i]] != right[rights[i]]
@@ -361,7 +448,7 @@ def same_codes(left: Words, right: Words, lefts: Rows, rights: Rows) -> bool:
 
 
 @kernel
-def same_strings(
+def _same_strings(
     left_offsets: Offsets,
     left: Bytes,
     right_offsets: Offsets,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.threads import in_ranges
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.instructions import WORD_BYTES, read_word
 
@@ -32,21 +33,34 @@ def mix(x: np.uint64) -> np.uint64:
     return x ^ (x >> SHIFT)
 
 
-@kernel
 def hash_codes(codes: NDArray[np.int64]) -> Hashes:
     """One hash per code, different for different codes."""
     hashes = np.empty(len(codes), np.int64)
-    for i in range(len(codes)):
-        hashes[i] = np.int64(mix(np.uint64(codes[i])))
+    in_ranges(lambda start, end: _hash_codes(codes[start:end], hashes[start:end]), len(codes))
     return hashes
 
 
-@kernel
 def hash_strings(offsets: NDArray[Any], data: NDArray[np.uint8]) -> Hashes:
     """One hash per byte string `data[offsets[i]:offsets[i + 1]]`."""
-    n = len(offsets) - 1
-    hashes = np.empty(n, np.int64)
-    for i in range(n):
+    hashes = np.empty(len(offsets) - 1, np.int64)
+    in_ranges(lambda start, end: _hash_strings(offsets[start : end + 1], data, hashes[start:end]), len(hashes))
+    return hashes
+
+
+def combine(hashes: Hashes, more: Hashes) -> None:
+    """Fold the hashes of one more key into `hashes`, in place."""
+    in_ranges(lambda start, end: _combine(hashes[start:end], more[start:end]), len(hashes))
+
+
+@kernel
+def _hash_codes(codes: NDArray[np.int64], hashes: Hashes) -> None:
+    for i in range(len(codes)):
+        hashes[i] = np.int64(mix(np.uint64(codes[i])))
+
+
+@kernel
+def _hash_strings(offsets: NDArray[Any], data: NDArray[np.uint8], hashes: Hashes) -> None:
+    for i in range(len(hashes)):
         start = offsets[i]
         end = offsets[i + 1]
         h = mix(np.uint64(end - start) + ODD)
@@ -59,12 +73,10 @@ def hash_strings(offsets: NDArray[Any], data: NDArray[np.uint8]) -> Hashes:
                 word = (word << EIGHT) | np.uint64(data[position])
             h = mix((h ^ word) * ODD)
         hashes[i] = np.int64(h)
-    return hashes
 
 
 @kernel
-def combine(hashes: Hashes, more: Hashes) -> None:
-    """Fold the hashes of one more key into `hashes`, in place."""
+def _combine(hashes: Hashes, more: Hashes) -> None:
     for i in range(len(hashes)):
         hashes[i] = np.int64(mix(np.uint64(hashes[i]) * ODD + np.uint64(more[i])))
 

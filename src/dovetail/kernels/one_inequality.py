@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.rows import part_ranges
-from dovetail.core.threads import both
+from dovetail.core.threads import both, in_ranges
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, LESS_EQUAL
 from dovetail.kernels.dominance import Number
@@ -70,11 +70,16 @@ def first_partners(left: Words, right: Words, strict: bool) -> Rows:
     """For each left code, the position of the first right one above it, or not below it; both ascend."""
     first = np.empty(len(left), row_type(len(right)))
     side: Literal["left", "right"] = "right" if strict else "left"
-    if FEWER * len(left) < len(right):
-        first[:] = np.searchsorted(right, left, side)
-    elif len(left):
-        middle = np.searchsorted(right, left[len(left) // 2], side)
-        _merge(left, right, strict, np.uint64(middle), first)
+    looked_up = FEWER * len(left) < len(right)
+
+    def find(start: int, end: int) -> None:
+        if looked_up:
+            first[start:end] = np.searchsorted(right, left[start:end], side)
+        elif start < end:
+            begin, middle = np.searchsorted(right, left[[start, (start + end) // 2]], side)
+            _merge(left[start:end], right, strict, np.uint64(begin), np.uint64(middle), first[start:end])
+
+    in_ranges(find, len(left))
     return first
 
 
@@ -150,16 +155,16 @@ def split(join: OneInequality, parts: int) -> list[OneInequality]:
 
 
 @kernel
-def _merge(left: Words, right: Words, strict: bool, middle: np.uint64, first: Rows) -> None:
+def _merge(left: Words, right: Words, strict: bool, begin: np.uint64, middle: np.uint64, first: Rows) -> None:
     """For each left code, the position of the first right code that is larger, or (not strict) at least as large.
 
-    Both halves of the left side at once, the second from position `middle` of the right one: a step waits for the one
+    Both halves of the left side at once, from positions `begin` and `middle` of the right one: a step waits for the one
     before it, so that two chains of steps take little longer than one.
     """
     n = np.uint64(len(left))
     m = np.uint64(len(right))
     half = n >> ONE
-    i, j = np.uint64(0), np.uint64(0)
+    i, j = np.uint64(0), begin
     a, b = half, middle
     while i < half and j < m and a < n and b < m:
         first[i] = j

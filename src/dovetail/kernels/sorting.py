@@ -22,12 +22,16 @@ with the prefix are below all others or above them.
 from __future__ import annotations
 
 import platform
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.threads import in_ranges, in_threads, ranges
 from dovetail.kernels.compiling import kernel
+from dovetail.kernels.instructions import prefetch
 
 Words = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -35,11 +39,16 @@ Keys = NDArray[np.uint64]
 Rows = NDArray[np.signedinteger[Any]]  # int32, or int64 from 2^31 rows on
 Whole = TypeVar("Whole", bound=np.signedinteger[Any])
 
-ONE = np.uint64(1)
+ZERO, ONE, TWO = np.uint64(0), np.uint64(1), np.uint64(2)
 SIGN = np.uint64(2**63)
 WIDTH = 64  # bits of a word
 SMALL = 256  # rows that are not worth the set-up
 FEW_WORDS = 4096  # that NumPy sorts as fast
+PIECES = 2  # of each thread: they are about as long, but a thread may have to wait for its core
+MOST_PIECES = 64  # open lines of memory
+SAMPLED = 64  # words for each piece
+CELLS = 12  # bits of a word that choose its piece
+FAR = 32  # codes that are fetched from memory meanwhile
 VECTOR_SORT = platform.machine().lower() in ("x86_64", "amd64")  # where NumPy has a faster one: decision 8
 DIGIT = 10  # bits, at most: a counter for each value stays in the first cache
 MOST = 2**32  # rows whose numbers leave enough bits for the key in each of two rounds
@@ -67,16 +76,22 @@ def sort_codes(codes: Words) -> Sorted:
     if size <= SMALL or size > MOST:
         order = np.argsort(codes, kind="stable")
         return Sorted(order.astype(row_type(size)), codes[order])
-    smallest, largest = codes.min(), codes.max()
-    origin = np.uint64(smallest) ^ SIGN
+    smallest, largest = _extremes(codes)
     for_rows = (size - 1).bit_length()
-    left_out = max(0, (int(largest) - int(smallest)).bit_length() + for_rows - WIDTH)
-    words = np.empty(size, np.uint64)
+    bits = (int(largest) - int(smallest)).bit_length() + for_rows
+    packing = _Packing(np.uint64(smallest) ^ SIGN, np.uint64(max(0, bits - WIDTH)), np.uint64(for_rows))
+    words, pieces = _pack_in_pieces(codes, packing, min(bits, WIDTH))
     order = np.empty(size, row_type(size))
-    _pack(codes, origin, np.uint64(left_out), np.uint64(for_rows), words)
-    words = _sort_words(words, for_rows)
-    if not _unpack(words, codes, np.uint64(for_rows), order):
-        _sort_twice(codes, origin, np.uint64(for_rows), words, order)
+
+    def sort(start: int, end: int) -> bool:
+        piece = words[start:end]
+        ordered = _sort_words(piece, for_rows)
+        if ordered is not piece:
+            piece[:] = ordered
+        return bool(_unpack(piece, codes, packing, order[start:end]))
+
+    if not all(in_threads([partial(sort, start, end) for start, end in pairwise(pieces) if start < end])):
+        _sort_twice(codes, packing, words, order)
     return Sorted(order, words.view(np.int64))
 
 
@@ -88,13 +103,97 @@ def put_in_order(codes: Words) -> tuple[Words, Rows | None]:
     return ordered, order
 
 
-def _sort_twice(codes: Words, origin: np.uint64, for_rows: np.uint64, words: Keys, order: Rows) -> None:
+def _extremes(codes: Words) -> tuple[np.int64, np.int64]:
+    found = in_ranges(lambda start, end: (codes[start:end].min(), codes[start:end].max()), len(codes))
+    return min(smallest for smallest, _ in found), max(largest for _, largest in found)
+
+
+class _Packing(NamedTuple):
+    """A word has the key, which is what the code is above the smallest one, without its lowest bits, and the row.
+
+    The bits of codes are those of signed numbers: with the sign flipped, they are in order as unsigned ones.
+    """
+
+    origin: np.uint64
+    left_out: np.uint64  # bits of the key
+    for_rows: np.uint64
+
+
+def _pack_in_pieces(codes: Words, packing: _Packing, bits: int) -> tuple[Keys, list[int]]:
+    """Words in pieces for threads, where each word of a piece is below those of the next, and where pieces begin.
+
+    Each piece has the order of the rows. Words that have lost different bits are in one piece.
+    """
+    words = np.empty(len(codes), np.uint64)
+    parts = ranges(len(codes))
+    number = min(MOST_PIECES, PIECES * len(parts))
+    if len(parts) == 1:
+        _pack(codes, packing, ZERO, ONE, words)
+        return words, [0, len(words)]
+    apart = max(1, len(codes) // (number * SAMPLED))
+    sample = np.empty(len(codes[::apart]), np.uint64)
+    _pack(codes[::apart].copy(), packing, ZERO, np.uint64(apart), sample)
+    cells = _choose_cells(np.sort(sample), number, bits, int(packing.for_rows) if packing.left_out else 0)
+    numbers = np.empty(len(codes), np.uint8)
+    counts = np.zeros((number, len(parts)), np.int64)
+    places = np.zeros_like(counts)
+
+    def choose(part: int, start: int, end: int) -> None:
+        _look_up(codes[start:end], packing, np.uint64(start), cells, numbers[start:end])
+        counts[:, part] = count_numbers(numbers[start:end], number)
+
+    def put(part: int, start: int, end: int) -> None:
+        _put(codes[start:end], packing, np.uint64(start), numbers[start:end], places[:, part].copy(), words)
+
+    in_threads([partial(choose, part, *range_) for part, range_ in enumerate(parts)])
+    places.ravel()[1:] = np.cumsum(counts)[:-1]  # piece by piece, and in each of them range by range
+    in_threads([partial(put, part, *range_) for part, range_ in enumerate(parts)])
+    return words, [*places[:, 0].tolist(), len(words)]
+
+
+class _Cells(NamedTuple):
+    """A tree of tables: the piece of a word by its high bits, or (below zero) the table that its next bits look up."""
+
+    entries: NDArray[np.int16]
+    shifts: Keys
+    masks: Keys
+
+
+def _choose_cells(sample: Keys, number: int, bits: int, lowest: int) -> _Cells:
+    """Cells that make pieces of about as many words each, by a sorted sample. A cell with many of them gets a table.
+
+    Words are different, because each has its row: a table can cut keys of any distribution.
+    """
+    many = len(sample) // (2 * number)
+    entries: list[NDArray[np.int16]] = []
+    shifts, masks = [], []
+
+    def add_table(start: int, end: int, bits: int) -> int:
+        shift = max(lowest, bits - CELLS, 0)
+        table, mask = len(entries), (1 << max(0, bits - shift)) - 1
+        found = ((sample[start:end] >> np.uint64(shift)) & np.uint64(mask)).astype(np.int64)
+        counts = np.bincount(found, minlength=mask + 1)
+        ends = start + np.cumsum(counts)
+        entries.append(np.zeros(1 << CELLS, np.int16))
+        entries[table][: mask + 1] = np.minimum((ends - counts) * number // len(sample), number - 1)
+        shifts.append(shift)
+        masks.append(mask)
+        for cell in np.flatnonzero(counts > many).tolist() if shift > lowest else ():
+            entries[table][cell] = -add_table(int(ends[cell] - counts[cell]), int(ends[cell]), shift)
+        return table
+
+    add_table(0, len(sample), bits)
+    return _Cells(np.stack(entries), np.array(shifts, np.uint64), np.array(masks, np.uint64))
+
+
+def _sort_twice(codes: Words, packing: _Packing, words: Keys, order: Rows) -> None:
     """By as many low bits of the keys as fit beside the row; then by the others, beside the place in that order."""
-    mask = (ONE << for_rows) - ONE
-    _pack(codes, origin, np.uint64(0), for_rows, words)
-    by_low_bits = (_sort_words(words, int(for_rows)) & mask).astype(order.dtype)
-    _pack(pick(codes, by_low_bits), origin, np.uint64(WIDTH) - for_rows, for_rows, words)
-    order[:] = by_low_bits[_sort_words(words, int(for_rows)) & mask]
+    mask, for_rows = (ONE << packing.for_rows) - ONE, int(packing.for_rows)
+    _pack(codes, packing._replace(left_out=ZERO), ZERO, ONE, words)
+    by_low_bits = (_sort_words(words, for_rows) & mask).astype(order.dtype)
+    high = packing._replace(left_out=np.uint64(WIDTH) - packing.for_rows)
+    _pack(pick(codes, by_low_bits), high, ZERO, ONE, words)
+    order[:] = by_low_bits[_sort_words(words, for_rows) & mask]
     words.view(np.int64)[:] = pick(codes, order)
 
 
@@ -159,25 +258,22 @@ def order_by_count(numbers: NDArray[np.int32], largest: int) -> NDArray[np.int64
 def pick(values: NDArray[Whole], rows: Rows, flip: bool = False) -> NDArray[Whole]:
     """values[rows], or ~values[rows]; twice as fast as NumPy, which widens the rows first."""
     picked = np.empty(len(rows), values.dtype)
-    _pick(values, rows, values.dtype.type(-1 if flip else 0), picked)
+    mask = values.dtype.type(-1 if flip else 0)
+    in_ranges(lambda start, end: _pick(values, rows[start:end], mask, picked[start:end]), len(rows))
     return picked
 
 
-@kernel
 def scatter(values: NDArray[Whole], rows: Rows) -> NDArray[Whole]:
     """The array whose elements at `rows`, a permutation, are `values`."""
     scattered = np.empty(len(rows), values.dtype)
-    for i in range(len(rows)):
-        scattered[np.uint64(rows[i])] = values[i]
+    in_ranges(lambda start, end: _scatter(values[start:end], rows[start:end], scattered), len(rows))
     return scattered
 
 
-@kernel
 def invert(rows: Rows) -> Rows:
     """Where each row stands in `rows`, a permutation."""
     places = np.empty(len(rows), rows.dtype)
-    for i in range(len(rows)):
-        places[np.uint64(rows[i])] = i
+    in_ranges(lambda start, end: _invert(rows[start:end], rows.dtype.type(start), places), len(rows))
     return places
 
 
@@ -185,6 +281,18 @@ def invert(rows: Rows) -> Rows:
 def _pick(values: NDArray[Whole], rows: Rows, flip: Whole, picked: NDArray[Whole]) -> None:
     for i in range(len(rows)):
         picked[i] = values[np.uint64(rows[i])] ^ flip
+
+
+@kernel
+def _scatter(values: NDArray[Whole], rows: Rows, scattered: NDArray[Whole]) -> None:
+    for i in range(len(rows)):
+        scattered[np.uint64(rows[i])] = values[i]
+
+
+@kernel
+def _invert(rows: Rows, first: Any, places: Rows) -> None:
+    for i in range(len(rows)):
+        places[np.uint64(rows[i])] = first + i
 
 
 @kernel
@@ -196,32 +304,80 @@ def ascends(codes: Words) -> bool:
 
 
 @kernel
-def _pack(codes: Words, origin: np.uint64, left_out: np.uint64, for_rows: np.uint64, words: Keys) -> None:
-    """The key of each code, without its lowest bits, above the row; what does not fit at the top is lost.
-
-    The bits of codes are those of signed numbers: with the sign flipped, they are in order as unsigned ones.
-    """
-    for i in range(len(codes)):
-        key = (np.uint64(codes[i]) ^ SIGN) - origin
-        words[i] = ((key >> left_out) << for_rows) | np.uint64(i)
+def _word(code: np.int64, row: np.uint64, packing: _Packing) -> np.uint64:
+    key = (np.uint64(code) ^ SIGN) - packing.origin
+    return ((key >> packing.left_out) << packing.for_rows) | row
 
 
 @kernel
-def _unpack(words: Keys, codes: Words, for_rows: np.uint64, order: Rows) -> bool:
+def _pack(codes: Words, packing: _Packing, first: np.uint64, apart: np.uint64, words: Keys) -> None:
+    """The word of each code, where rows are numbered first, first + apart and so on."""
+    for i in range(len(codes)):
+        words[i] = _word(codes[i], first + np.uint64(i) * apart, packing)
+
+
+@kernel
+def _look_up(codes: Words, packing: _Packing, first: np.uint64, cells: _Cells, numbers: Bytes) -> None:
+    """The piece of each word."""
+    for i in range(len(codes)):
+        word = _word(codes[i], first + np.uint64(i), packing)
+        entry = np.int64(cells.entries[0, word >> cells.shifts[0]])
+        while entry < 0:
+            table = np.uint64(-entry)
+            entry = np.int64(cells.entries[table, (word >> cells.shifts[table]) & cells.masks[table]])
+        numbers[i] = entry
+
+
+@kernel
+def count_numbers(numbers: Bytes, most: int) -> NDArray[np.int64]:
+    """How often each number is there. Neighbours are counted apart: a counter would wait for itself."""
+    counts = np.zeros((4, most), np.int64)
+    whole = np.uint64(len(numbers)) >> TWO
+    for i in range(whole):
+        for lane in range(4):
+            counts[lane, numbers[(i << TWO) + np.uint64(lane)]] += 1
+    for i in range(whole << TWO, len(numbers)):
+        counts[0, numbers[i]] += 1
+    total: NDArray[np.int64] = counts.sum(axis=0)
+    return total
+
+
+@kernel
+def _put(
+    codes: Words, packing: _Packing, first: np.uint64, numbers: Bytes, places: NDArray[np.int64], words: Keys
+) -> None:
+    """The word of each code to the next place of its piece."""
+    for i in range(len(codes)):
+        number = numbers[i]
+        words[np.uint64(places[number])] = _word(codes[i], first + np.uint64(i), packing)
+        places[number] += 1
+
+
+@kernel
+def _unpack(words: Keys, codes: Words, packing: _Packing, order: Rows) -> bool:
     """The rows into `order`, the codes in place of the words; False if that takes too many moves, and is not done.
 
-    A word is read before its place is written to, and places before it only.
+    Where keys lack bits, neighbours may have to change places. A word is read before its place is written to, and
+    places before it only.
     """
-    mask = (ONE << for_rows) - ONE
+    mask = (ONE << packing.for_rows) - ONE
     ascending = words.view(np.int64)
+    if packing.left_out == ZERO:
+        for i in range(len(words)):
+            word = words[i]
+            order[i] = word & mask
+            ascending[i] = ((word >> packing.for_rows) + packing.origin) ^ SIGN
+        return True
     moves = np.int64(len(words))
     largest = codes[words[0] & mask]
     for i in range(len(words)):
+        if i + FAR < len(words):
+            prefetch(codes, words[i + FAR] & mask)
         row = words[i] & mask
         code = codes[row]
         at = np.uint64(i)
         if code < largest:
-            while at > np.uint64(0) and ascending[at - ONE] > code:
+            while at > ZERO and ascending[at - ONE] > code:
                 ascending[at] = ascending[at - ONE]
                 order[at] = order[at - ONE]
                 at -= ONE

@@ -34,11 +34,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.threads import in_threads
 from dovetail.kernels import one_inequality
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS
@@ -60,6 +62,7 @@ Bits = NDArray[np.uint64]
 Operators = tuple[int, int]
 
 ALL = np.uint64(2**64 - 1)
+NOTHING = np.empty(0, np.uint64)
 COARSER = 4  # times fewer parts than other joins are cut into
 LEAST_PART = 256  # left rows
 SAMPLED = 1024  # rows of a side, to cut the work into parts
@@ -80,6 +83,7 @@ class TwoInequalities(NamedTuple):
     added: Rows  # by the swept attribute: the position of each row
     left_rows: int  # of the whole side
     right_rows: int
+    begun: Bits = NOTHING  # the bits before the last left row, where they are set
 
 
 class Sweep(NamedTuple):
@@ -182,12 +186,19 @@ def pairs(join: TwoInequalities, capacity: int = CHUNK) -> Iterator[tuple[Rows, 
 
 
 def split(join: TwoInequalities, parts: int) -> list[TwoInequalities]:
-    """The same pairs in several joins, one after the other. Each adds what those before it have added: few parts."""
+    """The same pairs in several joins, one after the other. Each has the bits that those before it add: few parts."""
     cuts = _even_cuts(join, max(1, min(parts // COARSER, len(join.left) // LEAST_PART)))[::-1]
-    return [  # the sweep runs from the last left row
-        join._replace(left=join.left[start:end], start=join.start[start:end], reach=join.reach[start:end])
-        for end, start in itertools.pairwise(cuts.tolist())
-        if start < end
+    ranges = [(start, end) for end, start in itertools.pairwise(cuts.tolist()) if start < end]  # from the last left row
+    if len(ranges) < 2:
+        return [join]
+    reached = [len(join.added), *(int(join.reach[end - 1]) for _, end in ranges)]
+    words = (len(join.right) >> 6) + 1
+    bits = in_threads([partial(_bits_of, join.added[to:begin], words) for begin, to in itertools.pairwise(reached)])
+    for before, here in itertools.pairwise(bits):
+        here |= before
+    return [
+        join._replace(left=join.left[start:end], start=join.start[start:end], reach=join.reach[start:end], begun=begun)
+        for (start, end), begun in zip(ranges, bits, strict=True)
     ]
 
 
@@ -209,11 +220,30 @@ def _even_cuts(join: TwoInequalities, parts: int) -> Words:
 
 def start_sweep(join: TwoInequalities) -> Sweep:
     """For callers of `emit` with arrays of their own; it is changed by every call."""
-    words = (len(join.right) >> 6) + 1
-    groups = (words >> 6) + 1
-    fields = (groups >> 6) + 1
-    at = np.array([len(join.left), len(join.added), -1])
-    return Sweep(np.zeros(words, np.uint64), np.zeros(groups, np.uint64), np.zeros(fields, np.uint64), at)
+    size = (len(join.right) >> 6) + 1
+    if not len(join.begun):
+        words, groups = np.zeros(size, np.uint64), np.zeros((size >> 6) + 1, np.uint64)
+        return Sweep(words, groups, _summary(groups), np.array([len(join.left), len(join.added), -1]))
+    groups = _summary(join.begun)
+    return Sweep(join.begun.copy(), groups, _summary(groups), np.array([len(join.left), int(join.reach[-1]), -1]))
+
+
+@kernel
+def _summary(words: Bits) -> Bits:
+    """A bit for each word: whether it is not empty."""
+    summary = np.zeros((len(words) >> 6) + 1, np.uint64)
+    for w in range(np.uint64(len(words))):
+        summary[w >> WORD] |= np.uint64(words[w] != NONE) << (w & WITHIN)
+    return summary
+
+
+@kernel
+def _bits_of(positions: Rows, size: int) -> Bits:
+    words = np.zeros(size, np.uint64)
+    for i in range(len(positions)):
+        position = np.uint64(positions[i])
+        words[position >> WORD] |= ONE << (position & WITHIN)
+    return words
 
 
 @kernel

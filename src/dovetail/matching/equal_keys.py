@@ -201,8 +201,8 @@ def _same_column(
     left: pa.Array, right: pa.Array, lefts: NDArray[np.signedinteger], rights: NDArray[np.signedinteger]
 ) -> bool:
     if is_fixed(left.type):
-        return bool(equality.same_codes(order_codes(left).values, order_codes(right).values, lefts, rights))
+        return equality.same_codes(order_codes(left).values, order_codes(right).values, lefts, rights)
     if pa.types.is_decimal(left.type):
         words = [decimal_words(column).reshape(-1, column.type.bit_width // 64) for column in (left, right)]
         return bool((words[0][lefts] == words[1][rights]).all())
-    return bool(equality.same_strings(*key_bytes(left), *key_bytes(right), lefts, rights))
+    return equality.same_strings(key_bytes(left), key_bytes(right), lefts, rights)
