@@ -90,7 +90,7 @@ def test_words_take_the_places_that_options_leave(words: list[str], files: tuple
         ([], 'there is no left input and no right input and no condition. For example: dovetail join a.csv b.csv "'),
         (["a", "b"], "there is no condition."),
         (["a", "b", "l.x", "=", "r.y"], 'the condition is one argument, in quotes: "l.x = r.y".'),
-        (["a", "b", "--on", ON, "c"], "there is nothing that 'c' could be"),
+        (["a", "b", "--on", ON, "c"], "unexpected argument 'c'"),
     ],
 )
 def test_words_that_are_missing_or_too_many(words: list[str], message: str) -> None:

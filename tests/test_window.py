@@ -25,8 +25,8 @@ def test_windows_of_time(time: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "one of rows=… and time=…"),
-        ({"rows": 3, "time": "1 hour"}, "one of rows=… and time=…"),
+        ({}, "either rows=… or time=…"),
+        ({"rows": 3, "time": "1 hour"}, "either rows=… or time=…"),
         ({"rows": 0}, "positive number"),
         ({"rows": 2.5}, "positive number"),
         ({"rows": 10, "slide": 11}, "longer than the window"),

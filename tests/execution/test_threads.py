@@ -138,5 +138,5 @@ def test_what_is_refused() -> None:
         dovetail.join(LEFT, RIGHT, "l.k = r.k", to="pandas")
     with pytest.raises(InputError, match="threads must be an integer, 1 or more; got 0"):
         dovetail.join(LEFT, RIGHT, "l.k = r.k", threads=0)
-    with pytest.raises(PlanError, match="progress=True is for to='table'"):
+    with pytest.raises(PlanError, match="progress=True needs to='table'"):
         dovetail.join(LEFT, RIGHT, "l.k = r.k", to="reader", progress=True)

@@ -104,7 +104,7 @@ def test_everything_else_is_sparks(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("SELECT /*+ BROADCAST(b) */ id FROM points p JOIN bands b ON p.x < b.lo WHERE id < 9", "says how Spark is to"),
+        ("SELECT /*+ BROADCAST(b) */ id FROM points p JOIN bands b ON p.x < b.lo WHERE id < 9", "is a hint to Spark"),
         ("SELECT id FROM points p JOIN bands b ON p.x < b.lo WHERE id < 9 AND rand(3) < 2", "not deterministic"),
         ("SELECT id FROM points p JOIN bands b USING (k) JOIN bands c ON p.x < c.lo WHERE id < 9", "only JOIN … ON"),
         ("SELECT id FROM points p JOIN bands b ON ours(p.x) < b.lo WHERE id < 9", "ours"),

@@ -622,7 +622,7 @@ def test_state_with_the_layout_of_another_join(started: tuple[Path, str], messag
     without_layout(state_dir)
     join = changed(state_dir)[message]
     (state_dir / "query" / "join" / "layout.json").write_text(json.dumps(join.layout))
-    assert "the manifest of cell 0 in the checkpoint was made by another join" in fails(state_dir, stored, join)
+    assert "the manifest of cell 0 in the checkpoint belongs to another join" in fails(state_dir, stored, join)
 
 
 def test_a_manifest_without_its_state_directory(started: tuple[Path, str], tmp_path: Path) -> None:
