@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -46,6 +47,10 @@ def rows_of(frame: DataFrame) -> Counter[str]:
     return Counter(map(str, map(tuple, frame.collect())))
 
 
+def is_ours(frame: Any) -> bool:
+    return "DovetailJoin" in frame._explain_string()
+
+
 def main(remote: str, place: Path) -> None:
     spark = SparkSession.builder.remote(remote).getOrCreate()
     spark.range(200).selectExpr("id", "id * 7919 % 1009 AS x").createOrReplaceTempView("points")
@@ -54,16 +59,16 @@ def main(remote: str, place: Path) -> None:
     found = {}
     for how in ("", "LEFT", "FULL"):
         query = spark.sql(QUERY.format(how))
-        assert "DovetailJoin" in query._explain_string()
+        assert is_ours(query)
         found[how] = rows_of(query)
     p, b = spark.table("points"), spark.table("bands")
     joined = p.join(b, (p.x >= b.lo) & (p.x <= b.hi)).select("id", "band")
-    assert "DovetailJoin" in joined._explain_string()
+    assert is_ours(joined)
     assert rows_of(joined) == found[""]
     spark.conf.set("spark.dovetail.enabled", "false")
     for how, rows in found.items():
         query = spark.sql(QUERY.format(how))
-        assert "DovetailJoin" not in query._explain_string()
+        assert not is_ours(query)
         assert rows_of(query) == rows
     try:
         from pyspark.pipelines.cli import run

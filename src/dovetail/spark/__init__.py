@@ -45,7 +45,7 @@ __all__ = [
 # Workers that only read a source, or ask which state there is, need none of it.
 __getattr__ = lazy_attributes(
     __name__,
-    modules=("run", "session", "sources"),
+    modules=("connect_server", "run", "session", "sources"),
     names={
         "join_dataframes": "catalyst.lazy_joins",
         "count_dataframes": "batch.aggregates",

@@ -358,19 +358,22 @@ def test_a_cancelled_query_is_not_run_by_spark(enabled: SparkSession, monkeypatc
         enabled.sql(JOINED).collect()
 
 
+@pytest.mark.parametrize(("owner", "name"), [(replacing.Planner, "refuse"), (replacing, "join_dataframes")])
 def test_an_interrupt_ends_the_query_and_not_the_session(
-    enabled: SparkSession, joined: Counter[str], monkeypatch: pytest.MonkeyPatch
+    owner: Any, name: str, enabled: SparkSession, joined: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    join_dataframes = replacing.join_dataframes
+    """Planning calls Python in the thread that the signal comes to; an adaptive plan is executed in another one."""
+    function = getattr(owner, name)
 
-    def interrupt(request: Any) -> DataFrame:
+    def interrupt(*given: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
-        return join_dataframes(request)
+        return function(*given)
 
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(replacing, "join_dataframes", interrupt)
-    with pytest.raises(Exception, match="KeyboardInterrupt"):
+    monkeypatch.setattr(owner, name, interrupt)
+    with pytest.raises(BaseException) as raised:  # noqa: PT011
         enabled.sql(JOINED).collect()
+    assert "KeyboardInterrupt" in f"{raised.value!r} {raised.value}"
     monkeypatch.undo()
     assert signal.getsignal(signal.SIGINT) is before
     assert rows(enabled.sql(JOINED)) == joined
