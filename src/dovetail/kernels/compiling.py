@@ -133,9 +133,9 @@ def _load_numba() -> None:
     Numba imports scipy.linalg there, only to know whether it is installed, which takes a third of a second. Functions
     that do linear algebra import it themselves.
     """
-    if numba.config.DISABLE_JIT or "scipy.linalg" in sys.modules:
+    if getattr(numba.config, "DISABLE_JIT", False) or "scipy.linalg" in sys.modules:
         return
-    linalg = importlib.import_module("numba.np.linalg")
+    linalg: Any = importlib.import_module("numba.np.linalg")
     ensure_blas = getattr(linalg, "ensure_blas", None)
     if ensure_blas is None:
         return
@@ -144,9 +144,9 @@ def _load_numba() -> None:
         importlib.import_module("numba.np.arraymath")
     finally:
         linalg.ensure_blas = ensure_blas
-        arraymath = sys.modules.get("numba.np.arraymath")
+        arraymath: Any = sys.modules.get("numba.np.arraymath")
         if getattr(arraymath, "ensure_blas", None) is _find_scipy:
-            arraymath.ensure_blas = ensure_blas  # type: ignore[union-attr]
+            arraymath.ensure_blas = ensure_blas
 
 
 def _find_scipy() -> None:

@@ -59,7 +59,7 @@ def publish_metrics(spark: SparkSession) -> None:
 def published(spark: SparkSession) -> dict[str, dict[str, float]]:
     """The figures that sinks see now, by source and name."""
     own: Any = spark._jsparkSession
-    listener = _listeners.get(spark.sparkContext._gateway, {}).get(str(own.sessionUUID()))  # type: ignore[call-overload]
+    listener = _listeners.get(spark.sparkContext._gateway, {}).get(str(own.sessionUUID()))
     return {} if listener is None else {name: dict(values) for name, values in dict(listener.values()).items()}
 
 
