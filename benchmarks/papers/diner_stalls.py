@@ -59,7 +59,7 @@ def run_stalled(contender: Contender, line: Workload, setting: Setting, **parame
     return run_of(contender, line, setting, hand_over_rows=hand_over_rows, **parameters)
 
 
-@experiment("C-DN-11", "C-DN-12")
+@experiment("C-DN-11", "C-DN-12", long=True)
 def silences(scale: Scale) -> Iterator[Finding]:
     """Results and waiting rows of the same runs."""
     setting = stalled(scale)

@@ -51,14 +51,15 @@ class Experiment:
     claims: tuple[str, ...]
     run: Run
     timed: bool  # judged by CPU time, which other loads on a machine disturb; the others count
+    long: bool  # begun before the others, so that it does not run alone in the end
 
 
 _experiments: list[Experiment] = []
 
 
-def experiment(*claims: str, timed: bool = False) -> Callable[[Run], Run]:
+def experiment(*claims: str, timed: bool = False, long: bool = False) -> Callable[[Run], Run]:
     def register(run: Run) -> Run:
-        _experiments.append(Experiment(run.__module__.rpartition(".")[2], run.__name__, claims, run, timed))
+        _experiments.append(Experiment(run.__module__.rpartition(".")[2], run.__name__, claims, run, timed, long))
         return run
 
     return register

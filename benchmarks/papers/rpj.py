@@ -45,7 +45,7 @@ def rows_of(scale: Scale) -> int:
     return scale.pick(40_000, 60_000, 2_000_000)
 
 
-@experiment("C-RP-1", "C-RP-2", "C-RP-3")
+@experiment("C-RP-1", "C-RP-2", "C-RP-3", long=True)
 def flushing(scale: Scale) -> Iterator[Finding]:
     rows = rows_of(scale)
     said = f"{rows:,} rows, memory 5 %, 20 partitions"

@@ -128,7 +128,8 @@ def run_all(
     found: dict[str, Finding] = {}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool, console.status("") as status:
-        running = {pool.submit(try_experiment, each.module, each.name, scale): each for each in todo}
+        in_line = sorted(todo, key=lambda each: not each.long)
+        running = {pool.submit(try_experiment, each.module, each.name, scale): each for each in in_line}
         for done in as_completed(running):
             each = running[done]
             seconds, listed = done.result()
