@@ -66,7 +66,8 @@ class AsOf:
         if self.order.band is None:
             return None
         low, high = closed_bounds(self.order.band)
-        return -int(low) if self.direction == "after" else int(high)
+        bound = -low if self.direction == "after" else high
+        return int(bound)
 
 
 class Paired(NamedTuple):
