@@ -87,7 +87,7 @@ class _Side:
 
     @property
     def rows(self) -> int:
-        return sum(block.rows for block in self.blocks) + sum(batch.num_rows for batch in self.fresh)
+        return sum(block.rows for block in self.blocks) + sum(int(batch.num_rows) for batch in self.fresh)
 
 
 class AsOfStreams:
