@@ -184,7 +184,7 @@ def _kinds(names: list[Any]) -> str:
 
 PAIRS = {("left_on", "right_on"): "on", ("left_by", "right_by"): "by", ("by_left", "by_right"): "by"}
 WORDS = {"strategy": "direction", "allow_exact_matches": "exact"}
-"""Of as-of joins in pandas and Polars: arguments, and what they are here."""
+"""Arguments of as-of joins in pandas and Polars, and what they are here."""
 
 
 def _in_our_words(arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -68,7 +68,8 @@ class AsOf:
         if self.order.band is None:
             return None
         low, high = closed_bounds(self.order.band)
-        return -int(low) if self.direction == "after" else int(high)
+        bound = -low if self.direction == "after" else high
+        return int(bound)
 
 
 class Paired(NamedTuple):
@@ -88,7 +89,7 @@ class _Side:
 
     @property
     def rows(self) -> int:
-        return sum(block.rows for block in self.blocks) + sum(batch.num_rows for batch in self.fresh)
+        return sum(block.rows for block in self.blocks) + sum(int(batch.num_rows) for batch in self.fresh)
 
 
 class AsOfStreams:

@@ -17,7 +17,7 @@ from sqlglot import exp
 from dovetail.query.relations import Scope, columns_in, numbers_in
 from dovetail.query.text import NEAREST_MARK, Unsupported, conjuncts, write
 
-FLIPPED = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
 EARLIER = (exp.GT, exp.GTE)
 
 
@@ -46,9 +46,8 @@ def read_best(join: exp.Join, scope: Scope, shared: Sequence[str]) -> tuple[list
     own = scope.relations[-1].number
     nearest = _nearest_of(join)
     if nearest is not None:
-        top, is_distance = nearest.this.name.removeprefix(NEAREST_MARK).split("_")
-        order = scope.resolve(nearest.expression)
-        return [], Wanted(int(top), order, descending=is_distance != "distance")
+        top, by = nearest.this.name.removeprefix(NEAREST_MARK).split("_")
+        return [], Wanted(int(top), scope.resolve(nearest.expression), descending=by != "distance")
     match = join.args.get("match_condition")
     parts = [scope.resolve(part) for part in conjuncts(join.args.get("on"))]
     equal, last = list(shared), None

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import ClassVar
 
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokens import Token, TokenType
 
 from dovetail.condition.dialect import UNSTABLE, ConditionDialect
 from dovetail.condition.spark_functions import FUNCTIONS
@@ -30,7 +29,7 @@ class Ambiguous(Unsupported):
 
 
 NEAREST_MARK = "dovetail__nearest__"
-"""Of the name that stands for `EXACT NEAREST 3 BY DISTANCE` in ON: how many, and by what, come after it."""
+"""Begins the name that stands for `EXACT NEAREST 3 BY DISTANCE` in ON: how many, and by what, come after it."""
 
 
 class QueryDialect(ConditionDialect):

@@ -203,3 +203,16 @@ def test_random_schedules_are_the_definition(
         tables, rng.choice(["k", "s", None]), direction, tolerance, exact, rng.choice(["left", "inner"]), delays
     )
     play(query(wanted, tmp_path, rng.choice([1, 2, 3])), wanted, task, rng)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_state_expires(direction: str, tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows behind the watermark leave: of five times as many, hardly more are kept."""
+    monkeypatch.setattr(as_of_streams, "FEW_ROWS", 0)
+    most = []
+    for rows in (60, 300):
+        rng = seeded("as-of state", rows)
+        tables = stream(rng, rows, "left_row"), stream(rng, rows, "right_row")
+        wanted = Oracle(tables, "k", direction, 3 * SECOND, True, "left", (2000, 2000))
+        most.append(max(play(query(wanted, tmp_path / str(rows), 2), wanted, task, rng)))
+    assert most[1] < 160, "of 600 rows"

@@ -9,7 +9,6 @@ from pyspark.sql.types import StructField
 
 from dovetail.condition import Column
 from dovetail.condition.best import Best
-from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import PlanError
 from dovetail.execution.as_of_streams import AsOf
@@ -91,7 +90,7 @@ def _plan_two_streams(asked: FrameJoin, plan: JoinPlan, best: Best) -> Planned:
         setting = stream_setting(asked.inputs[0], request, limit=request.limit)
         join = AsOfJoin(plan, bound.extra, asked.output, setting, asof=asof, router=router)
         warn_of_late_rows(asked.inputs[0].sparkSession)
-        fields = _fields(asked, asof, plan.how)
+        fields = _fields(asked, asof)
         return after_join(join_streams(bound.frames, join, carried_schema(fields)), bound, fields)
 
     return Planned(plan, frame)
@@ -152,8 +151,8 @@ def _advice(asof: AsOf) -> list[str]:
     return found
 
 
-def _fields(asked: FrameJoin, asof: AsOf, how: JoinType) -> list[StructField]:
-    """Of the result. The left time stays event time where rows leave as soon as the watermark has passed them."""
+def _fields(asked: FrameJoin, asof: AsOf) -> list[StructField]:
+    """The fields of the result. The left time stays event time where rows leave as soon as the watermark allows."""
     left = len(asked.inputs[Side.LEFT].schema.fields)
     fields = result_fields(asked.inputs, asked.output)
     return [
