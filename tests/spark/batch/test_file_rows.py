@@ -106,6 +106,16 @@ def test_filters_columns_and_partitions(sides: tuple[Any, ...]) -> None:
     assert found == Counter(zip(*(column.to_pylist() for column in known.columns), strict=True))
 
 
+def test_rows_that_are_only_counted(sides: tuple[Any, ...]) -> None:
+    tables, frames = sides
+    on = "l.x < r.x AND l.y > r.y"
+    assert "tasks read the Parquet files of l and r" in str(dovetail.explain(*frames, on, columns=[], cells=3))
+    marked = frames[0].withColumn("true", F.lit(True)), frames[1].withColumn("not", F.lit(False))
+    assert "tasks read the Parquet files of l\n" in str(dovetail.explain(*marked, on, cells=3))
+    found = dovetail.join(*marked, on, columns=["true", "not"], cells=3).groupBy("true", "not").count().collect()
+    assert [tuple(row) for row in found] == [(True, False, dovetail.count(*tables, on))]
+
+
 def test_one_side_of_files(spark: SparkSession, sides: tuple[Any, ...]) -> None:
     tables, frames = sides
     computed = frames[1].withColumn("x", F.col("x") * 2)

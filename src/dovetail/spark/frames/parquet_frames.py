@@ -246,7 +246,9 @@ def _type_of(plan: Any, number: int, zone: str) -> pa.DataType:
 
 
 def _is_mark(item: Any) -> bool:
-    return str(item.getClass().getSimpleName()) == "Alias" and str(item.child().sql()) == "true"
+    if str(item.getClass().getSimpleName()) != "Alias":
+        return False
+    return str(item.child().getClass().getSimpleName()) == "Literal" and str(item.child().sql()) == "true"
 
 
 def _projected_column(item: Any) -> tuple[int, int]:

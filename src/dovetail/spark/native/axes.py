@@ -65,11 +65,13 @@ def axes_of(strategy: Strategy, how: JoinType, larger: Side) -> tuple[Axis, ...]
     points: Iterable[Side] = (larger, larger.other) if not how.tracked else how.tracked
     if len(how.tracked) > 1:
         return ()
-    for point in points:
-        axes = _axes(strategy, point)
-        if axes and all(_has_place(key) for axis in axes for key in axis.places):
-            return axes if not how.tracked or all(axis.end is None for axis in axes) else ()
-    return ()
+    found = [axes for point in points if (axes := _axes(strategy, point)) and _have_places(axes)]
+    pointed = [axes for axes in found if all(axis.end is None for axis in axes)]
+    return next(iter(pointed or ([] if how.tracked else found)), ())
+
+
+def _have_places(axes: tuple[Axis, ...]) -> bool:
+    return all(_has_place(key) for axis in axes for key in axis.places)
 
 
 def _axes(strategy: Strategy, point: Side) -> tuple[Axis, ...]:

@@ -1,0 +1,48 @@
+"""Which rows are put into one cell, and which are copied."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dovetail.condition import parse
+from dovetail.core.join_types import JoinType
+from dovetail.core.rows import Side
+from dovetail.spark.native.axes import Axis, axes_of
+from dovetail.spark.native.cells import Sampled, choose_cells
+
+POINTS = pa.schema({"t": pa.float64()})
+RANGES = pa.schema({"s": pa.float64(), "e": pa.float64()})
+
+
+def axes(on: str, left: pa.Schema, right: pa.Schema, larger: Side, how: JoinType = JoinType.INNER) -> tuple[Axis, ...]:
+    return axes_of(parse(on, left, right).strategy, how, larger)
+
+
+@pytest.mark.parametrize("larger", Side)
+def test_points_are_in_one_cell(larger: Side) -> None:
+    """Also where the side with the intervals is the larger one."""
+    (axis,) = axes("l.t >= r.s AND l.t <= r.e", POINTS, RANGES, larger)
+    assert axis.point is Side.LEFT
+    assert axis.end is None
+
+
+@pytest.mark.parametrize("larger", Side)
+def test_intervals_of_both_sides_are_copied(larger: Side) -> None:
+    (axis,) = axes("l.s < r.e AND r.s < l.e", RANGES, RANGES, larger)
+    assert axis.point is larger
+    assert axis.end is not None
+    assert axes("l.s < r.e AND r.s < l.e", RANGES, RANGES, larger, JoinType.LEFT) == ()
+
+
+def test_copies_of_both_sides_are_counted() -> None:
+    """Every pair that overlaps is a candidate in at least one cell; few more are, in cells of the best width."""
+    rng = np.random.default_rng(3)
+    low, other = np.sort(rng.random(2000)) * 1e6, rng.random(2000) * 1e6
+    end, high = low + rng.random(2000) * 1000, other + rng.random(2000) * 1000
+    cells = choose_cells(Sampled(low, other, high, (1.0, 1.0), ends=end))
+    pairs = int(((low[:, None] < high) & (other < end[:, None])).sum())
+    assert pairs <= cells.candidates < 20 * pairs
+    assert 4000 <= cells.copies < 12_000
+    assert cells.levels == (0,)
