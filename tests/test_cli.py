@@ -157,7 +157,7 @@ def test_values_that_csv_and_json_do_not_have(tmp_path: Path) -> None:
     [
         (["--select", "l.idd"], "there is no column l.idd. Did you mean 'id'?"),
         (["--select", "l.nam"], "there is no column l.nam. Did you mean 'r.name'?"),
-        (["--select", "l.id + 1"], "'l.id + 1' is none"),
+        (["--select", "l.id + 1"], "'l.id + 1' is not one"),
         (["--select", "id FROM x"], "--select takes columns"),
         (["--select", "("], "cannot be read"),
         (["--select", "id, price AS id"], "two columns called 'id'"),

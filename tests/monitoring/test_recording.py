@@ -135,7 +135,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
         Recording(tmp_path).begin(HEADING)
     recording = Recording()
     recording.begin(HEADING)
-    with pytest.raises(InputError, match="of one run"):
+    with pytest.raises(InputError, match="holds one run"):
         recording.begin(HEADING)
 
 

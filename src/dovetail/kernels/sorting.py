@@ -366,7 +366,7 @@ def _unpack(words: Keys, codes: Words, packing: _Packing, order: Rows) -> bool:
         for i in range(len(words)):
             word = words[i]
             order[i] = word & mask
-            ascending[i] = ((word >> packing.for_rows) + packing.origin) ^ SIGN
+            ascending[i] = np.int64(((word >> packing.for_rows) + packing.origin) ^ SIGN)
         return True
     moves = np.int64(len(words))
     largest = codes[words[0] & mask]
