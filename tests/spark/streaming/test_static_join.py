@@ -265,9 +265,9 @@ def test_refusals(place: Place) -> None:
     with pytest.raises(PlanError, match="t: these are at rest, and others are streams"):
         dovetail.multijoin({"s": stream, "o": stream, "t": table}, "s.k = o.k AND o.k = t.k", end="available")
     for inputs in ((stream, table), (table, stream)):
-        with pytest.raises(PlanError, match="join it, then count or aggregate in the query"):
+        with pytest.raises(PlanError, match="Join it, then count or aggregate in the query"):
             dovetail.aggregate(*inputs, "l.x < r.x", {"n": "count(*)"})
-        with pytest.raises(PlanError, match="join it, then count or aggregate in the query"):
+        with pytest.raises(PlanError, match="Join it, then count or aggregate in the query"):
             dovetail.count(*inputs, "l.x < r.x")
 
 
