@@ -1,5 +1,6 @@
 """Aggregates of arriving rows over a window, against a row-by-row oracle."""
 
+from decimal import ROUND_HALF_UP, Decimal
 from itertools import product
 from typing import Any
 
@@ -40,7 +41,7 @@ def expected(row: int, partners: list[int], right: pa.Table) -> tuple[Any, ...]:
         return [v for v in (right[name][p].as_py() for p in partners) if v is not None]
 
     k, n, s, d = (values(name) for name in "knsd")
-    mean = None if not n else round(float(sum(n)) / len(n), 6)
+    mean = None if not n else float((sum(n) / len(n)).quantize(Decimal("1e-6"), ROUND_HALF_UP))
     return (len(partners), len(k), sum(k) if k else None, mean, min(s, default=None), max(d, default=None))
 
 
