@@ -28,7 +28,7 @@ help:
 	@echo "make demo      a join that answers while its data arrives"
 	@echo "make test      every kind of test, a part of the random cases, another one each time; SEED=7 has one again"
 	@echo "make test-slow the slow tests; PART=2/4 the second quarter of them, and so on"
-	@echo "make test-all  all tests and cases, the slow ones, too"
+	@echo "make test-all  all tests and cases, slow ones included"
 	@echo "make papers    claims of the papers that are judged by counts, at a small size: has a verdict changed?"
 	@echo "make check     what CI runs: test, lint, types, contract, import, docs, papers, dist"
 	@echo "make lint      ruff; 'make format' repairs what it can"

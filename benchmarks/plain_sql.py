@@ -56,7 +56,7 @@ def session() -> SparkSession:
 
 
 def cpu_seconds() -> float:
-    """Of this process and all that it has started, as far as they live."""
+    """What this process has used, with all that it has started and that still runs."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     for entry in Path("/proc").iterdir():

@@ -112,7 +112,7 @@ def timed(run: Callable[[], int]) -> Timed:
 
 
 def _cpu_seconds() -> Iterator[float]:
-    """Of this process, all below it, and those below it that have ended."""
+    """What this process has used, with all below it, running or ended."""
     parents, spent = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -93,7 +93,7 @@ def join(
             unless the condition needs them.
         window: Two streams: `dovetail.window(...)`; only rows within the window of each other are joined.
         memory: What each cell may keep in memory, such as "256MB"; further rows are spilled to disk.
-        algorithm: "auto", or the name of an algorithm; then its parameters can be given, too.
+        algorithm: "auto", or the name of an algorithm; then its parameters can be given as well.
         limit: How many rows of the result are enough, whichever they are. The join stops when it has them, on Spark in
             every task. For streams it counts all rows, also those of a query that is started again.
         progress: Tables in process: False for no bar, True for one in any case, or a function that is called with
@@ -194,7 +194,7 @@ def progressive(
             pandas.
         suffix: Appended to the names of right columns that clash with a left one.
         memory: What the join may keep in memory; None for no limit.
-        algorithm: "auto", or the name of an algorithm; then its parameters can be given, too.
+        algorithm: "auto", or the name of an algorithm; then its parameters can be given as well.
         wait_ms: After how long without rows the join turns to rows that it has spilled; 0: whenever no row waits.
         retry: Sources and files: how a source that fails is opened again at its position, such as
             `dovetail.sources.Retry(tries=3)`. When all tries have failed, SourceError is raised, and the steps up to
@@ -528,8 +528,8 @@ def explain(
     It looks at the data as the join would: on Spark by small jobs that sample it, in process by reading the columns of
     the condition. Print the plan, or show it in a notebook.
 
-    Of one Spark DataFrame alone it says which joins of its query Dovetail runs (see `enable`), which not and why, and
-    about what each would cost. That reads no rows.
+    Given a single Spark DataFrame, it says which joins of its query Dovetail runs (see `enable`), which it leaves to
+    Spark and why, and roughly what each would cost. That reads no rows.
 
     Args:
         left: An input as of `join` or `progressive`, or a dictionary of three and more; or a query alone.

@@ -194,8 +194,7 @@ OPTIONS = (
         "join",
         "int | None",
         None,
-        "Of each left row's partners only the best: this many of them, the first by `order_by`. For inner and left "
-        "joins.",
+        "Only the best partners of each left row: this many, the first by `order_by`. For inner and left joins.",
         least=1,
     ),
     Option(
@@ -328,14 +327,14 @@ OPTIONS = (
         "join",
         "str",
         "auto",
-        '"auto", or the name of an algorithm; then its parameters can be given, too.',
+        '"auto", or the name of an algorithm; then its parameters can be given as well.',
     ),
     Option(
         "algorithm",
         "progressive",
         "str",
         "auto",
-        '"auto", or the name of an algorithm; then its parameters can be given, too.',
+        '"auto", or the name of an algorithm; then its parameters can be given as well.',
         where=EVERYWHERE & ~Where.ORDERED,
         instead="Results in order are found by kernels, block by block.",
     ),

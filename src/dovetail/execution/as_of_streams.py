@@ -10,7 +10,8 @@ horizon on can be nearer than the partner that it has, or within the tolerance:
     forward     its partner < horizon, or l.t + tolerance < horizon
     nearest     l.t + distance of its partner < horizon, or l.t + tolerance < horizon
 
-Of the right rows before the horizon, left rows to come can only have the last of each key, and none at all for forward.
+Among the right rows before the horizon, only the last of each key can still be a partner of left rows to come, and for
+forward none can.
 A right row that is kept longer changes no result: segments are rewritten when they have twice as many rows as were
 needed the last time. Left rows in segments wait while they are not before the horizon; those that linger, because their
 partner may still come, are written anew in each micro-batch.

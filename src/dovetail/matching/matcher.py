@@ -6,8 +6,8 @@ Where equalities stand beside another predicate, rows are grouped by the equal k
 look at ranges of each group; other predicates run their kernel in large groups, and in small ones every pair is a
 candidate that is checked.
 
-Of three and more inequalities, two find the candidates: those that the fewest pairs satisfy together. What each lets
-through by itself says nothing about that: of columns that rise together, `l.a < r.a AND l.b > r.b` leaves next to none.
+With three or more inequalities, two find the candidates: those that the fewest pairs satisfy together. How many pairs
+each satisfies alone does not tell: if a and b rise together, `l.a < r.a AND l.b > r.b` leaves next to none.
 """
 
 from __future__ import annotations

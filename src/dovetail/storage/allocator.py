@@ -61,7 +61,7 @@ def anonymous_bytes() -> int:
 def stay_small() -> None:
     """From now on, large pieces go back when they are freed; call this before they are made.
 
-    Of pieces of many sizes an allocator keeps more and more: a join that keeps to a budget of 64 MB grew by 170 MB.
+    With pieces of many sizes an allocator keeps more and more: a join that keeps to a budget of 64 MB grew by 170 MB.
     Asking the system each time costs such a join a fifth of its time.
     """
     option = _function("mallopt")

@@ -92,8 +92,8 @@ def find_cuts(rows: DataFrame, keys: Sequence[str]) -> Cuts | None:
 def _sample(rows: DataFrame) -> DataFrame:
     """The rows with the smallest random numbers, a uniform sample.
 
-    Of the first rows of a task, sorting keeps as many. A row beyond them has a small number, or is not among those: few
-    rows are sorted.
+    Few rows are sorted. Before the row at place p of a task, about p * draw others have drawn less: at twice SAMPLE, it
+    is almost certainly not among the smallest.
     """
     place = F.monotonically_increasing_id().bitwiseAND(F.lit(IN_TASK)) + 1
     numbered = rows.withColumns({"draw": F.rand(SEED), "place": place})
