@@ -78,7 +78,7 @@ class OrderedJoin:
         self._limit = limit
         self._driving = keys[0].side
         other = next((i for i, key in enumerate(keys) if key.side is not self._driving), len(keys))
-        self._ranks = [(key.side, _ranks(key, batches[key.side])) for key in keys]
+        self._ranks = [(key.side, ranks_of(key, batches[key.side])) for key in keys]
         self._leading, self._following = self._ranks[:other], self._ranks[other:]
         self._read = tuple(batches[side].select(read_columns(condition, side)) for side in Side)
         self._partnered = np.zeros(
@@ -232,11 +232,15 @@ class OrderCodes(NamedTuple):
 
 def sorted_rows(keys: Sequence[OrderKey], batch: pa.RecordBatch) -> Words:
     """The numbers of the rows of one side in the order of its keys; equal rows as they come."""
-    ranks = [_ranks(key, batch).of_rows for key in keys]
+    return in_order([ranks_of(key, batch).of_rows for key in keys])
+
+
+def in_order(ranks: Sequence[Words]) -> Words:
+    """The numbers of rows in the order of their ranks, the first of which matter most."""
     return np.lexsort(ranks[::-1]).astype(np.int64)
 
 
-def _ranks(key: OrderKey, batch: pa.RecordBatch) -> OrderCodes:
+def ranks_of(key: OrderKey, batch: pa.RecordBatch) -> OrderCodes:
     values = evaluate(key.value, *((batch, None) if key.side is Side.LEFT else (None, batch)))
     if pa.types.is_null(values.type):
         codes = np.zeros(len(values), np.int64)

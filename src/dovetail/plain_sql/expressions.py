@@ -16,7 +16,7 @@ from dovetail.condition.expression import quoted_if_needed
 from dovetail.condition.select import parse_order
 from dovetail.core.rows import Side
 from dovetail.errors import ConditionError, InputError
-from dovetail.execution.ordered import sorted_rows
+from dovetail.execution.ordered import Words, in_order, ranks_of
 from dovetail.query.relations import numbers_in, with_columns
 
 NOTHING = pa.schema([])
@@ -74,6 +74,10 @@ class Rows:
 
     def sorted_by(self, keys: Sequence[exp.Expr]) -> pa.Array:
         """The numbers of the rows in order."""
+        return pa.array(in_order(self.ranks(keys)))
+
+    def ranks(self, keys: Sequence[exp.Expr]) -> list[Words]:
+        """The places of the rows by each key; equal values have equal ones."""
         texts = []
         for key in keys:
             value, words = key, ""
@@ -85,7 +89,8 @@ class Rows:
             texts.append(self.text(value) + words)
         schema = self.table.schema
         parsed = parse_order(texts, schema, NOTHING)
-        return pa.array(sorted_rows(parsed, one_batch(self.table, schema)))
+        batch = one_batch(self.table, schema)
+        return [ranks_of(key, batch).of_rows for key in parsed]
 
 
 def whole_number(tree: exp.Expr | None, what: str) -> int | None:

@@ -1,7 +1,7 @@
 """A query over tables in this process: joins, filters, projections, groups and order, one after the other.
 
     tables -> filtered, only the columns that are needed -> joined, two at a time -> rest of WHERE -> groups -> HAVING
-           -> projections -> DISTINCT -> ORDER BY -> OFFSET, LIMIT
+           -> QUALIFY -> projections -> DISTINCT -> ORDER BY -> OFFSET, LIMIT
 
 This is not an engine for all of SQL: it has what usually comes with a join. For what it lacks, the error says how to go
 on elsewhere.
@@ -36,7 +36,9 @@ from dovetail.plain_sql.grouping import (
     shown,
     text_of_both,
 )
+from dovetail.plain_sql.numbering import with_numbers, without_windows
 from dovetail.query.chain import HIDES_RIGHT, Chain, Step, read_chain
+from dovetail.query.ranking import Ranking, note_rankings, noted_ranking
 from dovetail.query.relations import Relation, columns_in
 from dovetail.query.rewriting import inline_expressions, without_range_hints
 from dovetail.query.select import Tail, read_tail
@@ -54,6 +56,7 @@ def query_tables(text: str, tables: Mapping[str, Any]) -> Any:
     try:
         tree = inline_expressions(without_range_hints(tree))
         check_kinds(tree)
+        note_rankings(tree)
         found = _Tables(tables).query(tree)
     except Ambiguous as reason:
         raise ConditionError(f"{reason}.") from None
@@ -67,7 +70,7 @@ class _Tables:
 
     def __init__(self, tables: Mapping[str, Any]) -> None:
         self._given = {name.casefold(): (name, table) for name, table in tables.items()}
-        self._scans: dict[str, Scan] = {}
+        self._scans: dict[tuple[str, Ranking | None], Scan] = {}
 
     def query(self, tree: exp.Expr) -> pa.Table:
         while isinstance(tree, exp.Subquery):
@@ -86,7 +89,7 @@ class _Tables:
         return renamed or names
 
     def scan(self, source: exp.Expr) -> Scan:
-        key = write(source)
+        key = write(source), noted_ranking(source)
         if key not in self._scans:
             self._scans[key] = scan(
                 self.query(source.this) if isinstance(source, exp.Subquery) else self._table(source)
@@ -134,8 +137,12 @@ class _Select:
     def __init__(self, tables: _Tables, chain: Chain, tail: Tail) -> None:
         self.tables, self.chain = tables, chain
         self.names = [name or shown(tree) for name, tree in zip(tail.names, tail.projections, strict=True)]
-        self.grouping = read_grouping(tail)
-        self.tail = tail if self.grouping is None else self.grouping.tail
+        self.tail, self.windows = without_windows(tail)
+        self.grouping = read_grouping(self.tail)
+        if self.grouping is not None:
+            if self.windows:
+                raise InputError(f"numbers of groups' rows are not for tables in process. {ELSEWHERE}")
+            self.tail = self.grouping.tail
         self._taken: set[str] = set()
         self._needed = tail.columns() | {
             column
@@ -143,7 +150,7 @@ class _Select:
                 *chain.first_filters,
                 *chain.rest,
                 *(part for step in chain.steps for part in (*step.on, *step.filters)),
-                *(step.best.order for step in chain.steps if step.best is not None),
+                *(value for step in chain.steps if step.best is not None for value in step.best.values),
             )
             for column in columns_in(part)
         }
@@ -192,13 +199,17 @@ class _Select:
                     return groups
             left = self._join(left, right, step, self._enough() if is_last else None)
         left = left.where(chain.rest)
+        if self.windows:
+            left = with_numbers(left, self.windows)
+        if (qualify := self.tail.others.get("qualify")) is not None:
+            left = left.where([qualify.this])
         return left if self.grouping is None else group_rows(self.grouping, left)
 
     def _enough(self) -> int | None:
         """How many rows of the joins are enough."""
         limit = self._limit()
         is_plain = self.grouping is None and not self.chain.rest and not {"order", "having"} & set(self.tail.others)
-        if limit is None or not is_plain or self.tail.kept.get("distinct"):
+        if limit is None or not is_plain or self.windows or self.tail.kept.get("distinct"):
             return None
         return limit + (whole_number(self._kept("offset"), "OFFSET") or 0)
 
@@ -226,8 +237,7 @@ class _Select:
     def _join(self, left: Rows, right: Rows, step: Step, limit: int | None) -> Rows:
         request = Request("join", (left.table, right.table), on_text(step, left, right), step.how)
         if step.best is not None:
-            order = text_of_both(step.best.order, left, right)
-            request = request.but(top=step.best.top, order_by=step.best.order_by(order))
+            request = request.but(**step.best.options(lambda tree: text_of_both(tree, left, right)))
         if limit is not None:
             request = request.but(limit=limit)
         names: dict[ColumnKey, str] = dict(left.names)

@@ -2,15 +2,16 @@
 
     a ASOF [LEFT] JOIN b ON a.k = b.k AND a.t >= b.t                            DuckDB; USING (k, t) is the same
     a [LEFT] ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.k = b.k              Spark 4.3; USING (k) is the same
-    a [LEFT] JOIN b EXACT NEAREST 3 BY DISTANCE abs(a.t - b.t)                  Spark 4.3; APPROX is exact, too
+    a [LEFT] JOIN b EXACT NEAREST 3 BY DISTANCE abs(a.t - b.t)                  Spark 4.3; APPROX is exact as well
 
 sqlglot does not know the last one: its words become an equality in ON with a marked name, before the text is parsed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlglot import exp
 
@@ -23,17 +24,27 @@ EARLIER = (exp.GT, exp.GTE)
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which partners of a left row are results: the first `top` by an expression with marked columns."""
+    """Which partners of a left row are results: the first `top` by expressions with marked columns."""
 
     top: int
-    order: exp.Expr
-    descending: bool = False
+    order: tuple[exp.Ordered, ...]
+    ties: str = "any"
+
+    @property
+    def values(self) -> list[exp.Expr]:
+        return [key.this for key in self.order]
 
     def columns(self) -> set[tuple[int, str]]:
-        return set(columns_in(self.order))
+        return {column for value in self.values for column in columns_in(value)}
 
-    def order_by(self, text: str) -> str:
-        return f"{text} DESC" if self.descending else text
+    def options(self, text: Callable[[exp.Expr], str]) -> dict[str, Any]:
+        """What `dovetail.join` is asked for, by the text of an expression."""
+        order = [
+            text(key.this) + " DESC" * bool(key.args.get("desc")) + " NULLS FIRST" * bool(key.args.get("nulls_first"))
+            for key in self.order
+        ]
+        ordered = {"ties": self.ties, "order_by": order} if order else {}
+        return {"top": self.top, **ordered}
 
 
 def is_best(join: exp.Join) -> bool:
@@ -47,7 +58,7 @@ def read_best(join: exp.Join, scope: Scope, shared: Sequence[str]) -> tuple[list
     nearest = _nearest_of(join)
     if nearest is not None:
         top, by = nearest.this.name.removeprefix(NEAREST_MARK).split("_")
-        return [], Wanted(int(top), scope.resolve(nearest.expression), descending=by != "distance")
+        return [], _by(scope.resolve(nearest.expression), by != "distance", int(top))
     match = join.args.get("match_condition")
     parts = [scope.resolve(part) for part in conjuncts(join.args.get("on"))]
     equal, last = list(shared), None
@@ -98,4 +109,8 @@ def _order_of(part: exp.Expr, own: int) -> Wanted | None:
     kind, value = type(part), part.expression
     if numbers_in(part.this) == {own}:
         kind, value = FLIPPED[kind], part.this
-    return Wanted(1, value.copy(), descending=kind in EARLIER)
+    return _by(value.copy(), kind in EARLIER)
+
+
+def _by(value: exp.Expr, descending: bool, top: int = 1) -> Wanted:
+    return Wanted(top, (exp.Ordered(this=value, desc=descending),))

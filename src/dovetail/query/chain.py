@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from dovetail.query.best_joins import Wanted, is_best, read_best
-from dovetail.query.relations import ColumnsOf, Relation, Scope, numbers_in, sources
+from dovetail.query.ranking import Ranking, ranking_of
+from dovetail.query.relations import ColumnsOf, Relation, Scope, columns_in, numbers_in, sources
 from dovetail.query.text import Unsupported, calls_unknown, conjuncts, may_fail, write
 
 HOW = {
@@ -36,7 +37,10 @@ LEFT_STAYS = frozenset({"inner", "left", "left_semi", "left_anti"})
 """Joins after which rows of the left side are as they were, or gone."""
 RIGHT_STAYS = frozenset({"inner", "right"})
 HIDES_RIGHT = frozenset({"left_semi", "left_anti"})
-PLAIN = {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "windows"}
+PLAIN = {
+    *("expressions", "from_", "joins", "where", "group", "having", "qualify", "order", "limit", "offset", "distinct"),
+    "windows",
+}
 """What a SELECT may have whose joins are found."""
 
 
@@ -56,6 +60,10 @@ class Step:
 
     def has_equality(self) -> bool:
         return any(self._is_equality(part) for part in self.on)
+
+    def has_other_pairs(self) -> bool:
+        """Whether it compares otherwise than by equality, in a way that means the same here."""
+        return not all(map(self._is_equality, self.pairs())) and not any(map(may_fail, self.on))
 
     def _is_equality(self, part: exp.Expr) -> bool:
         while isinstance(part, exp.Paren):
@@ -148,6 +156,9 @@ def read_chain(select: exp.Select, columns_of: ColumnsOf, exact: bool = False, i
     for part in wanted:
         _place(part, first_filters, steps, rest)
     ordered = _connected_order(relations[0], steps)
+    ranking = ranking_of(select)
+    if ranking is not None and ordered and not tests:
+        ordered[-1] = _with_best(ordered[-1], ranking, scope, rest)
     return Chain(relations[0], first_filters, [*ordered, *tests], rest, tuple(visible), scope)
 
 
@@ -159,9 +170,43 @@ def _best_step(join: exp.Join, how: str, scope: Scope) -> Step:
     on, best = read_best(join, scope, shared)
     relation = scope.relations[-1]
     names = frozenset(name for name in map(relation.find, shared) if name is not None)
-    if any(part.find(exp.Query) for part in (*on, best.order)):
+    if any(part.find(exp.Query) for part in (*on, *best.values)):
         raise Unsupported("there is a subquery in ON")
     return Step(replace(relation, shared=names), how, on, best=best)
+
+
+def _with_best(step: Step, ranking: Ranking, scope: Scope, rest: Sequence[exp.Expr]) -> Step:
+    """The last join with no more partners of each row than can be among the wanted rows of a group."""
+    own = step.relation.number
+    ties = ranking.ties
+    alike = [*rest, *map(scope.resolve, ranking.groups)]  # for all pairs of a left row
+    if ties is None or step.best is not None or step.how not in ("inner", "left"):
+        return step
+    if not step.without_equality() and not (step.has_equality() and step.has_other_pairs()):
+        return step
+    if any(own in numbers_in(part) or part.find(exp.Query) or calls_unknown(part) for part in alike):
+        return step
+    order = tuple(_resolved(key, scope, step) for key in ranking.order)
+    if any(key.find(exp.Query) or calls_unknown(key) for key in order):
+        return step
+    return replace(step, best=Wanted(ranking.most, order, ties))
+
+
+def _resolved(key: exp.Ordered, scope: Scope, step: Step) -> exp.Ordered:
+    """A key with marked columns. Where it cannot be null in a pair, it does not matter where nulls come."""
+    found = scope.resolve(key)
+    assert isinstance(found, exp.Ordered)
+    compared = {
+        column
+        for part in step.on
+        if isinstance(part, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ)
+        for side in (part.this, part.expression)
+        if isinstance(side, exp.Column)
+        for column in columns_in(side)
+    }
+    if isinstance(found.this, exp.Column) and set(columns_in(found.this)) <= compared:
+        found.set("nulls_first", False)
+    return found
 
 
 def _is_tied(part: exp.Expr) -> bool:

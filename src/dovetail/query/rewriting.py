@@ -23,6 +23,7 @@ from dovetail.condition.dialect import spark_text
 from dovetail.condition.expression import quoted_if_needed
 from dovetail.core.rows import Side
 from dovetail.query.chain import HIDES_RIGHT, Chain, Step, read_chain
+from dovetail.query.ranking import Ranking, note_rankings, noted_ranking
 from dovetail.query.relations import columns_in, with_columns
 from dovetail.query.select import Tail, read_tail
 from dovetail.query.text import (
@@ -77,7 +78,7 @@ class _Rewriting:
         self.frames: dict[str, Any] = dict(views)
         self.taken: list[str] = []
         self.left: list[str] = []
-        self._made: dict[str, exp.Expr] = {}
+        self._made: dict[tuple[str, Ranking | None], exp.Expr] = {}
         self._columns: dict[str, Sequence[str]] = {}
 
     def whole(self, query: exp.Query) -> Rewritten:
@@ -86,6 +87,7 @@ class _Rewriting:
         try:
             inlined = inline_expressions(without_range_hints(query.copy()))
             check_kinds(inlined)
+            note_rankings(inlined)
             tree = self.query(inlined)
         except Unsupported as reason:
             return Rewritten("", {}, [], [str(reason)])
@@ -108,16 +110,16 @@ class _Rewriting:
         return tree
 
     def select(self, select: exp.Select) -> exp.Expr:
-        text = frame_text(select)
-        if text in self._made:
-            return self._made[text].copy()
+        key = frame_text(select), noted_ranking(select)
+        if key in self._made:
+            return self._made[key].copy()
         try:
             made = self._select(select)
         except Unsupported as reason:
             if compares_columns(select):
                 self.left.append(str(reason))
             made = select
-        self._made[text] = made
+        self._made[key] = made
         return made.copy()
 
     def _select(self, select: exp.Select) -> exp.Expr:
@@ -275,8 +277,7 @@ class _Building:
         if step.best is None:
             table = self.rewriting.add(engine.join(left, right, text, step.how))
         else:
-            order = step.best.order_by(spark_text(with_columns(step.best.order, column_text)))
-            best = {"top": step.best.top, "order_by": order}
+            best = step.best.options(lambda tree: spark_text(with_columns(tree, column_text)))
             table = self.rewriting.add(engine.join(left, right, text, step.how, best))
         kept = [*left_columns, *(right_columns if step.how not in HIDES_RIGHT else ())]
         for column in kept:
@@ -293,7 +294,7 @@ class _Building:
         needed = self.tail.columns()
         after = self.chain.steps[number + 1 :]
         later = [part for step in after for part in (*step.on, *step.filters)]
-        later += [step.best.order for step in after if step.best is not None]
+        later += [value for step in after if step.best is not None for value in step.best.values]
         for part in (*later, *self.chain.rest):
             needed |= set(columns_in(part))
         return needed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -18,7 +18,7 @@ class Tail:
 
     projections: list[exp.Expr]  # without their names
     names: list[str | None]  # None: Spark makes one of the expression
-    others: dict[str, exp.Expr]  # GROUP BY, HAVING, ORDER BY, by sqlglot's name
+    others: dict[str, exp.Expr]  # GROUP BY, HAVING, QUALIFY, ORDER BY, by sqlglot's name
     kept: dict[str, object]  # LIMIT, DISTINCT and what else has no columns
 
     def trees(self) -> Iterator[exp.Expr]:
@@ -50,6 +50,9 @@ def read_tail(select: exp.Select, chain: Chain) -> Tail:
             others[key] = chain.scope.resolve(value)
         elif key == "group":
             others[key] = chain.scope.resolve(value)
+        elif key == "qualify":
+            _refuse_either(value, aliases, chain)
+            others[key] = _without_aliases(chain.scope.resolve(value), projections, names, chain)
         elif key == "windows":
             raise Unsupported("named windows are not read here")
         else:
@@ -80,10 +83,24 @@ def _expanded(projection: exp.Expr, chain: Chain) -> Iterator[tuple[exp.Expr, st
     yield found, projection.name if isinstance(projection, exp.Column) else None
 
 
-def _refuse_either(having: exp.Expr, aliases: list[str], chain: Chain) -> None:
-    """In HAVING, a name may be that of an output or of a column: engines differ in which they mean."""
-    for column in having.find_all(exp.Column):
+def _refuse_either(clause: exp.Expr, aliases: list[str], chain: Chain) -> None:
+    """In HAVING and QUALIFY, a name may be that of an output or of a column: engines differ in which they mean."""
+    for column in clause.find_all(exp.Column):
         if len(column.parts) == 1 and chain.scope.find(column) is not None:
             same: Callable[[str], str] = chain.relations[0].key
             if same(column.name) in map(same, aliases):
-                raise Unsupported(f"{column.name} in HAVING is an output and a column of an input")
+                raise Unsupported(f"{column.name} in {clause.key.upper()} is an output and a column of an input")
+
+
+def _without_aliases(
+    tree: exp.Expr, projections: Sequence[exp.Expr], names: Sequence[str | None], chain: Chain
+) -> exp.Expr:
+    """With outputs in the place of their names."""
+    key = chain.relations[0].key
+    made = {key(name): projection for name, projection in zip(names, projections, strict=True) if name is not None}
+
+    def replace(node: exp.Expr) -> exp.Expr:
+        found = made.get(key(node.name)) if isinstance(node, exp.Column) and len(node.parts) == 1 else None
+        return node if found is None else found.copy()
+
+    return tree.transform(replace)

@@ -44,12 +44,29 @@ class QueryDialect(ConditionDialect):
             if name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "OVERLAY")
         }
 
+    class Generator(ConditionDialect.Generator):
+        # sqlglot would write QUALIFY as a query around DISTINCT and LIMIT, which come after it.
+        TRANSFORMS: ClassVar = {
+            kind: made for kind, made in ConditionDialect.Generator.TRANSFORMS.items() if kind is not exp.Select
+        }
+
 
 DIALECT = QueryDialect()
 
 KNOWN: frozenset[type[exp.Expr]] = frozenset(
     {
-        *(exp.Select, exp.From, exp.Join, exp.Where, exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit),
+        *(
+            exp.Select,
+            exp.From,
+            exp.Join,
+            exp.Where,
+            exp.Group,
+            exp.Having,
+            exp.Qualify,
+            exp.Order,
+            exp.Ordered,
+            exp.Limit,
+        ),
         *(exp.Union, exp.Intersect, exp.Except, exp.Distinct, exp.With, exp.CTE, exp.Subquery, exp.Table),
         *(exp.TableAlias, exp.Alias, exp.Identifier, exp.Column, exp.Star, exp.Dot, exp.Hint, exp.Values, exp.Offset),
         *(exp.Literal, exp.RawString, exp.Boolean, exp.Null, exp.Interval, exp.IntervalSpan, exp.Var, exp.Tuple),
