@@ -63,7 +63,7 @@ def assert_same(found: pa.Table, expected: pa.Table, keys: int) -> None:
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize(("turn", "on"), enumerate([*CONDITIONS, *MORE]))
+@pytest.mark.parametrize(("turn", "on"), list(enumerate([*CONDITIONS, *MORE])))
 def test_equals_duckdb(turn: int, on: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = seeded(on)
     connection = duckdb.connect()
@@ -92,7 +92,7 @@ def test_averages_of_decimals_are_rounded_half_up(on: str, by: str | None) -> No
     found = dovetail.aggregate(left, right, on, {"n": "avg(r.n)", "w": "avg(CAST(r.n AS DECIMAL(34, 4)))"}, by=by)
     assert found.schema.field("n").type == pa.decimal128(14, 6)
     assert found.schema.field("w").type == pa.decimal128(38, 8)
-    groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[int]] = defaultdict(list, {} if by else {(): []})  # without pairs there is a row
     for pair in definition(left, right, on):
         key = () if by is None else ((left, right)["lr".index(by[0])].column(by[2:])[pair["lr".index(by[0])]].as_py(),)
         groups[key].append(pair[1])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pyspark.sql import DataFrame
 
 from dovetail.condition import columns_of
+from dovetail.condition.best import Best
 from dovetail.core.join_types import JoinType
 from dovetail.errors import PlanError, WorkerError
 from dovetail.execution.steps import Step
@@ -116,17 +117,29 @@ def _check_limit(request: Request) -> None:
         raise PlanError("limit=0 of streams would be a query without rows. Give a limit of 1 or more.")
 
 
-def _plan_best(request: Request) -> Planned:
-    """How the best partners of each left row are found."""
+def check_best(request: Request) -> None:
+    """Refuse what cannot be asked of the best partners, before anything is read."""
+    _check_places(request)
+    _asked_best(request)
+
+
+def _asked_best(request: Request) -> tuple[FrameJoin, Best]:
     left, right = with_columns(*request.input_list)
-    prepare_workers(left.sparkSession)
     found = asked_best(request, (arrow_schema(left), arrow_schema(right)), session_zone(left), in_process=False)
     assert found is not None
     on, best = found
     bound = bind_frames(on, left, right, request.trusted)
     output = joined_schema(bound, JoinType.read(request.how), columns_of_result(request.but(columns=None)).suffix)
+    return FrameJoin(request, (left, right), bound, output), best
+
+
+def _plan_best(request: Request) -> Planned:
+    """How the best partners of each left row are found."""
+    prepare_workers(request.input_list[0].sparkSession)
+    asked, best = _asked_best(request)
+    left, right = asked.inputs
     ordered = {column for key in best.order for column in columns_of(key.value)}
-    pruning = prune(FrameJoin(request, (left, right), bound, output), also=ordered)
+    pruning = prune(asked, also=ordered)
     if not left.isStreaming and not right.isStreaming:
         return pruning.select(plan_best_frames(pruning, best).with_limit(request.limit))
     _check_limit(request)

@@ -26,10 +26,14 @@ import scala.runtime.AbstractPartialFunction;
 public class ConditionText {
   /** Over columns l.c0, l.c1, … and r.c0, r.c1, … */
   public static String of(Join join) {
+    return of(join, (Expression) join.condition().get());
+  }
+
+  /** The same of another expression over both sides. */
+  public static String of(Join join, Expression expression) {
     final Seq left = join.left().output();
     final Seq right = join.right().output();
-    Expression condition = (Expression) join.condition().get();
-    Object renamed = condition.transform(new AbstractPartialFunction() {
+    Object renamed = expression.transform(new AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
         return node instanceof AttributeReference;
       }
@@ -52,12 +56,17 @@ public class ConditionText {
    * twice is written like the first one, and a view has computed in the mode and time zone in which it was made.
    */
   public static boolean isTheSame(SparkSession session, Join join) {
+    return isTheSame(session, join, (Expression) join.condition().get());
+  }
+
+  /** The same of another condition over both sides. */
+  public static boolean isTheSame(SparkSession session, Join join, Expression condition) {
     try {
       LogicalPlan sides = new Join(side("l", join.left()), side("r", join.right()), JoinType$.MODULE$.apply("cross"),
           Option.empty(), JoinHint$.MODULE$.NONE());
-      Expression parsed = session.sessionState().sqlParser().parseExpression(of(join));
+      Expression parsed = session.sessionState().sqlParser().parseExpression(of(join, condition));
       LogicalPlan read = (LogicalPlan) session.sessionState().analyzer().execute(new Filter(parsed, sides));
-      LogicalPlan given = new Filter((Expression) join.condition().get(), sides);
+      LogicalPlan given = new Filter(condition, sides);
       return read.resolved() && condition(read).semanticEquals(condition(given));
     } catch (Exception error) { // there is no SQL for a part of it
       return false;

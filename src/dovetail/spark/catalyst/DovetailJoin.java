@@ -102,13 +102,18 @@ public class DovetailJoin extends PlanLeaf {
   }
 
   public String simpleString(int most) {
-    return "DovetailJoin " + join.joinType() + ", " + condition() + ", " + output().mkString("[", ", ", "]");
+    return "DovetailJoin " + join.joinType() + ", " + condition() + best() + ", " + output().mkString("[", ", ", "]");
   }
 
   public String verboseStringWithOperatorId() {
     String name = super.verboseStringWithOperatorId().trim();
     return name + "\nOutput: " + output().mkString("[", ", ", "]") + "\nJoin type: " + join.joinType()
-        + "\nJoin condition: " + condition() + "\n";
+        + "\nJoin condition: " + condition() + best() + "\n";
+  }
+
+  private String best() {
+    BestPartners best = BestPartners.of(join);
+    return best == null ? "" : ", " + best.displayName();
   }
 
   private String condition() {

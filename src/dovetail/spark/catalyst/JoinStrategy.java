@@ -1,34 +1,20 @@
 package dovetail.catalyst;
 
+import java.util.Arrays;
+import java.util.List;
 import java.util.function.Function;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.SparkException;
-import org.apache.spark.sql.catalyst.expressions.Abs;
-import org.apache.spark.sql.catalyst.expressions.AttributeReference;
-import org.apache.spark.sql.catalyst.expressions.BinaryArithmetic;
-import org.apache.spark.sql.catalyst.expressions.Cast;
-import org.apache.spark.sql.catalyst.expressions.Cast$;
-import org.apache.spark.sql.catalyst.expressions.DivModLike;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.PlanExpression;
-import org.apache.spark.sql.catalyst.expressions.Pmod;
-import org.apache.spark.sql.catalyst.expressions.ScalaUDF;
-import org.apache.spark.sql.catalyst.expressions.UnaryMinus;
-import org.apache.spark.sql.catalyst.expressions.Unevaluable;
 import org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin$;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.WindowGroupLimit;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.adaptive.LogicalQueryStage;
 import org.apache.spark.sql.internal.SQLConf$;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DecimalType;
-import org.apache.spark.sql.types.IntegralType;
-import org.apache.spark.sql.types.NumericType;
-import org.apache.spark.sql.types.StringType;
 import org.slf4j.LoggerFactory;
 import scala.Function1;
 import scala.Option;
@@ -65,7 +51,10 @@ public class JoinStrategy extends SparkStrategy {
     Seq none = (Seq) (Object) Nil$.MODULE$;
     Object run = null;
     try {
-      if (!(plan instanceof Join) || !enabled() || refuse((Join) plan) != null || isSmall((Join) plan)) {
+      if (plan instanceof WindowGroupLimit && enabled()) {
+        return firstRows((WindowGroupLimit) plan, none);
+      }
+      if (!(plan instanceof Join) || !enabled() || !isTaken((Join) plan)) {
         return none;
       }
       SparkSession session = (SparkSession) SparkSession.active();
@@ -82,6 +71,21 @@ public class JoinStrategy extends SparkStrategy {
       throw new RuntimeException(new SparkException(String.valueOf(run)));
     }
     return none;
+  }
+
+  /** The plan of the first rows of groups, where the join that they come from makes no other ones. */
+  private Seq firstRows(WindowGroupLimit limit, Seq none) {
+    SparkSession session = (SparkSession) SparkSession.active();
+    Join join = FirstRows.join(limit);
+    if (join == null || BestPartners.of(join) != null || !isTaken(join)) { // it is marked already
+      return none;
+    }
+    LogicalPlan marked = FirstRows.marked(session, limit, join);
+    return marked == null ? none : (Seq) none.prepended(session.sessionState().planner().plan(marked).next());
+  }
+
+  private boolean isTaken(Join join) {
+    return BestPartners.of(join) != null || (refuse(join) == null && !isSmall(join));
   }
 
   private static boolean enabled() {
@@ -167,6 +171,12 @@ public class JoinStrategy extends SparkStrategy {
     return ConditionText.isTheSame(session, join) ? ConditionText.of(join) : null;
   }
 
+  /** What `top=`, `ties=` and `order_by=` are for a join with only some partners of each left row; null if it has all. */
+  public static List best(Join join) {
+    BestPartners best = BestPartners.of(join);
+    return best == null ? null : Arrays.asList(new Object[] {Integer.valueOf(best.top), best.ties, best.order});
+  }
+
   /** The join as it was before Spark began to run its inputs: what an adaptive plan has in hand is for Spark alone. */
   public static Join whole(Join join) {
     return (Join) (Object) join.transformDown(new AbstractPartialFunction() {
@@ -203,49 +213,5 @@ class Always extends AbstractFunction1 {
 
   public Object apply(Object session) {
     return strategy;
-  }
-}
-
-/** Expressions that cannot be written as SQL and read again. */
-public class Foreign extends AbstractFunction1 {
-  public Object apply(Object node) {
-    boolean column = node instanceof AttributeReference;
-    boolean foreign = node instanceof PlanExpression || node instanceof ScalaUDF || node instanceof Unevaluable;
-    return Boolean.valueOf(foreign && !column);
-  }
-}
-
-/**
- * What Dovetail computes in a way of its own where it goes wrong: division by zero is null, a cast or an overflow is an
- * error. Spark in ANSI mode agrees with the latter as long as it computes the same; otherwise with the former.
- */
-class Risky extends AbstractFunction1 {
-  private final boolean ansi;
-
-  Risky(boolean ansi) {
-    this.ansi = ansi;
-  }
-
-  public Object apply(Object node) {
-    if (node instanceof Cast) {
-      DataType from = ((Expression) ((Cast) node).child()).dataType(), to = ((Cast) node).dataType();
-      boolean text = from instanceof StringType && !(to instanceof StringType);
-      boolean narrow = from instanceof NumericType && to instanceof NumericType && !Cast$.MODULE$.canUpCast(from, to);
-      return Boolean.valueOf(text || narrow);
-    }
-    if (node instanceof DivModLike || node instanceof Pmod) {
-      Object divisor = ((Expression) node).children().apply(1);
-      boolean constant = divisor instanceof Literal && ((Literal) divisor).value() != null && !isZero((Literal) divisor);
-      return Boolean.valueOf(ansi && !constant);
-    }
-    if (node instanceof BinaryArithmetic || node instanceof UnaryMinus || node instanceof Abs) {
-      DataType type = ((Expression) node).dataType();
-      return Boolean.valueOf(!ansi && (type instanceof IntegralType || type instanceof DecimalType));
-    }
-    return Boolean.FALSE;
-  }
-
-  private static boolean isZero(Literal number) {
-    return Double.parseDouble(number.value().toString()) == 0;
   }
 }

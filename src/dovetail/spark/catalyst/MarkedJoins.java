@@ -2,14 +2,11 @@ package dovetail.catalyst;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.function.Function;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.CollationKey;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -72,7 +69,7 @@ public class MarkedJoins extends SparkStrategy {
       return null;
     }
     Join cross = (Join) renamed.child();
-    Expression condition = (Expression) ((Filter) filtered).condition().transform(new Unrenamed(renamed));
+    Expression condition = (Expression) ((Filter) filtered).condition().transform(new Computed(renamed));
     if (!condition.deterministic() || condition.find(new Foreign()).isDefined()) {
       return null;
     }
@@ -291,28 +288,6 @@ class Run implements Function {
     Object join = ((Object[]) given)[1];
     Object[] asked = new Object[] {session, join, marking.columns, marking.options};
     return runner.apply(new ArrayList(Arrays.asList(asked)));
-  }
-}
-
-/** Columns of a projection as those that they are new names of. */
-class Unrenamed extends AbstractPartialFunction {
-  private final Map columns = new HashMap();
-
-  Unrenamed(Project renamed) {
-    for (int i = 0; i < renamed.projectList().size(); i++) {
-      Object column = renamed.projectList().apply(i);
-      if (column instanceof Alias) {
-        columns.put(((Alias) column).exprId(), ((Alias) column).child());
-      }
-    }
-  }
-
-  public boolean isDefinedAt(Object node) {
-    return node instanceof AttributeReference && columns.containsKey(((AttributeReference) node).exprId());
-  }
-
-  public Object applyOrElse(Object node, Function1 otherwise) {
-    return isDefinedAt(node) ? columns.get(((AttributeReference) node).exprId()) : otherwise.apply(node);
   }
 }
 

@@ -17,7 +17,7 @@ from dovetail.planning.kernel_plans import SPARK
 from dovetail.request import Request
 from dovetail.spark.catalyst.interrupts import safe_interrupts
 from dovetail.spark.catalyst.strategy import JavaFunction, condition_text
-from dovetail.spark.joins import join_dataframes, plan_unseen
+from dovetail.spark.joins import best_dataframes, check_best, join_dataframes, plan_unseen
 
 ENABLED = "spark.dovetail.enabled"
 LEAST_PAIRS = "spark.dovetail.leastPairs"
@@ -45,7 +45,11 @@ class Planner(JavaFunction):
     def refuse(self, session: Any, join: Any) -> str | None:
         """Why Spark runs a join, which could be taken by what it is; None if it is taken."""
         try:
-            _, plan = plan_unseen(self._request(session, join))
+            request = self._request(session, join)
+            if request.top is not None:
+                check_best(request)
+                return None
+            _, plan = plan_unseen(request)
         except DovetailError as error:
             return str(error)
         # Spark's own join would come here again.
@@ -57,7 +61,8 @@ class Planner(JavaFunction):
             return self._rows(session, join)
 
     def _rows(self, session: Any, join: Any) -> Any:
-        joined = join_dataframes(self._request(session, join))
+        request = self._request(session, join)
+        joined = join_dataframes(request) if request.top is None else best_dataframes(request)
         spark: Any = joined.sparkSession
         same = spark._jvm.org.apache.spark.sql.types.DataType.equalsIgnoreNullability
         wanted, found = join.schema(), joined._jdf.schema()
@@ -76,6 +81,10 @@ class Planner(JavaFunction):
             "how": self.strategy.how(join),
             "trusted": True,
         }
+        best = self.strategy.best(join)
+        if best is not None:
+            top, ties, order = best
+            arguments |= {"top": top, "ties": ties, "order_by": list(order)}
         return Request.read("join", arguments, lambda: ())
 
     def _python_session(self, session: Any) -> SparkSession:
