@@ -15,6 +15,9 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.adaptive.LogicalQueryStage;
 import org.apache.spark.sql.internal.SQLConf$;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 import org.slf4j.LoggerFactory;
 import scala.Function1;
 import scala.Option;
@@ -175,6 +178,16 @@ public class JoinStrategy extends SparkStrategy {
   public static List best(Join join) {
     BestPartners best = BestPartners.of(join);
     return best == null ? null : Arrays.asList(new Object[] {Integer.valueOf(best.top), best.ties, best.order});
+  }
+
+  /** Whether columns have the same types, but for what in them can be null. */
+  public static boolean haveSameTypes(StructType one, StructType other) {
+    boolean same = one.size() == other.size();
+    for (int i = 0; same && i < one.size(); i++) {
+      DataType type = ((StructField) one.apply(i)).dataType();
+      same = DataType.equalsIgnoreNullability(type, ((StructField) other.apply(i)).dataType());
+    }
+    return same;
   }
 
   /** The join as it was before Spark began to run its inputs: what an adaptive plan has in hand is for Spark alone. */

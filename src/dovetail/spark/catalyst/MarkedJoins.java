@@ -172,26 +172,26 @@ public class MarkedJoins extends SparkStrategy {
   }
 
   /** The places of columns in the output of a join. */
-  public static List places(Join join, Seq columns) {
-    List places = new ArrayList();
+  public static String places(Join join, Seq columns) {
+    StringBuilder places = new StringBuilder();
     for (int i = 0; i < columns.size(); i++) {
       for (int j = 0; j < join.output().size(); j++) {
         Attribute column = (Attribute) join.output().apply(j);
         if (column.exprId().equals(((Attribute) columns.apply(i)).exprId())) {
-          places.add(Integer.valueOf(j));
+          places.append(j).append(' ');
         }
       }
     }
-    return places;
+    return places.toString();
   }
 
   /** The types of columns, but for what in them can be null. */
-  public static List types(Seq columns) {
+  public static String types(Seq columns) {
     List types = new ArrayList();
     for (int i = 0; i < columns.size(); i++) {
       types.add(((Attribute) columns.apply(i)).dataType().catalogString());
     }
-    return types;
+    return types.toString();
   }
 }
 

@@ -187,7 +187,7 @@ class Runner(JavaFunction):
 
     def apply(self, given: Any) -> Any:
         """An RDD of Spark's own rows, or what Java is to throw."""
-        session, join, columns, options = given
+        session, join, columns, options = (given.get(place) for place in range(4))  # each call takes time
         try:
             with safe_interrupts(self._spark):
                 return self._joined(join, columns, options, self._session(session))._jdf.queryExecution().toRdd()
@@ -211,14 +211,17 @@ class Runner(JavaFunction):
         except (AnalysisException, ConditionError) as error:
             warnings.warn(f"Spark runs a join that Dovetail was to run: {error}", RuntimeWarning, stacklevel=2)
         joined = by_position(_frame(spark, self._marked.leaveToSpark(join)))
-        return joined.select(*(joined.columns[place] for place in self._marked.places(join, columns)))
+        return joined.select(*(joined.columns[place] for place in self._places(join, columns)))
+
+    def _places(self, join: Any, columns: Any) -> list[int]:
+        return [int(place) for place in str(self._marked.places(join, columns)).split()]
 
     def _planned(self, join: Any, columns: Any, options: dict[str, Any], spark: SparkSession) -> DataFrame:
         marked = self._marked
         left, right = (by_position(self._input(plan, spark)) for plan in (join.left(), join.right()))
         names = list(left.columns)
         names += [name + RIGHT_SUFFIX if name in names else name for name in right.columns]
-        wanted = [names[place] for place in marked.places(join, columns)]
+        wanted = [names[place] for place in self._places(join, columns)]
         how = str(marked.how(join))
         session: Any = spark._jsparkSession
         on = condition_text(marked, session, join)
@@ -227,14 +230,16 @@ class Runner(JavaFunction):
             arguments["columns"] = wanted
         parameters = options.get("parameters", {})
         joined = joins.join_dataframes(Request.read("join", {**arguments, "trusted": True}, lambda: parameters))
-        found, types = (list(marked.types(one)) for one in (_plan_of(joined).output(), columns))
+        found, types = (str(marked.types(one)) for one in (_plan_of(joined).output(), columns))
         if found != types:
             raise DovetailError(f"the columns are {found}, and should be {types}")
         return joined
 
     def _input(self, plan: Any, spark: SparkSession) -> DataFrame:
         """An input as a DataFrame, in which marked joins are planned: once, for the sample and for the join."""
-        for place, join, columns, options in self._marked.nested(plan):
+        nested = self._marked.nested(plan)
+        for number in range(nested.size()):
+            place, join, columns, options = nested.get(number)
             plan = self._marked.replace(plan, place, _plan_of(self._joined(join, columns, options, spark)))
         return _frame(spark, plan)
 

@@ -63,11 +63,8 @@ class Planner(JavaFunction):
     def _rows(self, session: Any, join: Any) -> Any:
         request = self._request(session, join)
         joined = join_dataframes(request) if request.top is None else best_dataframes(request)
-        spark: Any = joined.sparkSession
-        same = spark._jvm.org.apache.spark.sql.types.DataType.equalsIgnoreNullability
         wanted, found = join.schema(), joined._jdf.schema()
-        types = [(wanted.apply(place).dataType(), found.apply(place).dataType()) for place in range(wanted.size())]
-        if wanted.size() != found.size() or not all(same(*pair) for pair in types):
+        if not self.strategy.haveSameTypes(wanted, found):
             raise DovetailError(f"the columns are {found.simpleString()}, and should be {wanted.simpleString()}")
         return joined._jdf.queryExecution().toRdd()
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
@@ -186,8 +187,12 @@ def _is_whole(footer: pq.FileMetaData, name: str) -> bool:
 
 
 class _Filter(NamedTuple):
-    condition: Any  # of Spark
+    text: str  # of Spark
     read: dict[str, int]  # the numbers that Spark has given its columns, at the place where we are
+
+
+Shown = dict[str, Any]
+"""A node of a plan or of an expression, as Spark writes it in JSON."""
 
 
 def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], pa.Schema, list[Expression], _Partition]:
@@ -195,24 +200,25 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], pa.Schema,
 
     Those that filters read beside the columns of the DataFrame are the last of the schema.
     """
-    plan = frame._jdf.queryExecution().withCachedData()
+    zone = session_zone(frame)
     filters: list[_Filter] = []
-    wanted = [attribute.exprId().id() for attribute in _each(plan.output())]
+    wanted: list[int] | None = None
     marks: dict[int, int] = {}
-    while True:
-        match kind := str(plan.getClass().getSimpleName()):
+    for plan, shown in _nodes(frame._jdf.queryExecution().withCachedData()):
+        match _kind(shown):
             case "Project":
-                items = _each(plan.projectList())
-                marks |= {item.exprId().id(): item.exprId().id() for item in items if _is_mark(item)}
-                made = marks | dict(_projected_column(item) for item in items if not _is_mark(item))
+                items = [_projected_column(plan, item, place) for place, item in enumerate(shown["projectList"])]
+                wanted = [number for number, _ in items] if wanted is None else wanted
+                marks |= {number: number for number, read in items if read is None}
+                made = marks | {number: read for number, read in items if read is not None}
                 wanted = [made[number] for number in wanted]
                 filters = [one._replace(read={n: made[number] for n, number in one.read.items()}) for one in filters]
-                plan = plan.child()
             case "Filter":
-                filters.append(_read_filter(plan.condition()))
-                plan = plan.child()
+                filters.append(_read_filter(plan, shown))
             case "LogicalRelation":
-                names = _relation(plan) | dict.fromkeys(marks, MARK)
+                columns = {_number(column): column for (column,) in shown["output"]}
+                names = {number: str(column["name"]) for number, column in columns.items()} | dict.fromkeys(marks, MARK)
+                wanted = [*columns] if wanted is None else wanted
                 numbers = {*wanted, *(number for one in filters for number in one.read.values())}
                 if not numbers <= names.keys():
                     raise NotPlainError("it has a column that is not in the files")
@@ -220,51 +226,70 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], pa.Schema,
                 for number in sorted(numbers - called.keys()):
                     called[number] = f"{names[number]} (filtered)"
                     wanted.append(number)
-                    type_ = _type_of(plan, number, session_zone(frame))
-                    schema = schema.append(pa.field(called[number], type_))
-                read = [e for one in filters for e in _filter(one, called, schema, session_zone(frame))]
+                    schema = schema.append(pa.field(called[number], _type_of(columns[number], zone)))
+                read = [e for one in filters for e in _filter(one, called, schema, zone)]
                 return [names[number] for number in wanted], schema, read, _partition(frame, plan.relation())
-            case _ if kind in PASSED:
-                plan = plan.child()
-            case _:
-                raise NotPlainError(f"it is not a plain read of files, but has a {kind}")
+    raise NotPlainError("it is not a plain read of files")
 
 
-def _read_filter(condition: Any) -> _Filter:
+def _nodes(plan: Any) -> list[tuple[Any, Shown]]:
+    """The nodes of a plan, down to the files that it reads. Spark writes all of them at once: each call takes time."""
+    nodes = [plan]
+    while (kind := str(nodes[-1].getClass().getSimpleName())) != "LogicalRelation":
+        if kind not in ("Project", "Filter", *PASSED):
+            raise NotPlainError(f"it is not a plain read of files, but has a {kind}")
+        nodes.append(nodes[-1].child())
+    _check_relation(nodes[-1].relation())
+    try:
+        shown = json.loads(str(plan.toJSON()))
+    except Py4JJavaError as error:
+        raise NotPlainError("Spark cannot write its plan") from error
+    return list(zip(nodes, shown, strict=True))
+
+
+def _kind(shown: Shown) -> str:
+    return str(shown["class"]).rpartition(".")[2]
+
+
+def _number(column: Shown) -> int:
+    """What Spark knows a column by."""
+    return int(column["exprId"]["id"])
+
+
+def _read_filter(plan: Any, shown: Shown) -> _Filter:
     read: dict[str, int] = {}
-    for attribute in _each(condition.references().toSeq()):
-        if read.setdefault(str(attribute.name()), attribute.exprId().id()) != attribute.exprId().id():
-            raise NotPlainError(f"it is filtered by two columns called {attribute.name()}")
-    return _Filter(condition, read)
+    for node in shown["condition"]:
+        if _kind(node) != "AttributeReference":
+            continue
+        if read.setdefault(str(node["name"]), _number(node)) != _number(node):
+            raise NotPlainError(f"it is filtered by two columns called {node['name']}")
+    return _Filter(str(plan.condition().sql()), read)
 
 
-def _type_of(plan: Any, number: int, zone: str) -> pa.DataType:
+def _type_of(column: Shown, zone: str) -> pa.DataType:
     """The type of a column of a relation."""
-    found = next(attribute for attribute in _each(plan.output()) if attribute.exprId().id() == number)
-    field = {"name": "", "type": json.loads(found.dataType().json()), "nullable": True, "metadata": {}}
+    field = {"name": "", "type": column["dataType"], "nullable": True, "metadata": {}}
     return arrow_type(StructField.fromJson(field).dataType, zone)
 
 
-def _is_mark(item: Any) -> bool:
-    if str(item.getClass().getSimpleName()) != "Alias":
-        return False
-    return str(item.child().getClass().getSimpleName()) == "Literal" and str(item.child().sql()) == "true"
-
-
-def _projected_column(item: Any) -> tuple[int, int]:
-    kind = str(item.getClass().getSimpleName())
-    number = item.exprId().id()
-    if kind == "Alias":
-        item = item.child()
-        kind = str(item.getClass().getSimpleName())
-    if kind != "AttributeReference":
-        raise NotPlainError(f"it has a computed column, {item.sql()}")
-    return number, item.exprId().id()
+def _projected_column(plan: Any, item: list[Shown], place: int) -> tuple[int, int | None]:
+    """A column of a projection, and the one that it is made of; None if it is true in each row."""
+    outer, *inner = item
+    if _kind(outer) == "Alias" and len(inner) == 1:
+        if _kind(inner[0]) == "Literal" and (inner[0]["value"], inner[0]["dataType"]) == ("true", "boolean"):
+            return _number(outer), None
+        if _kind(inner[0]) == "AttributeReference":
+            return _number(outer), _number(inner[0])
+    elif _kind(outer) == "AttributeReference":
+        return _number(outer), _number(outer)
+    computed = plan.projectList().apply(place)
+    computed = computed.child() if _kind(outer) == "Alias" else computed
+    raise NotPlainError(f"it has a computed column, {computed.sql()}")
 
 
 def _filter(given: _Filter, called: Mapping[int, str], schema: pa.Schema, zone: str) -> Sequence[Expression]:
     """A filter over the columns of a schema, which has other names for them."""
-    text = str(given.condition.sql())
+    text = given.text
     own = pa.schema([schema.field(called[number]).with_name(name) for name, number in given.read.items()])
     try:
         parsed = parse(text, own, pa.schema([]), zone)
@@ -296,16 +321,14 @@ def _is_simple(expression: Expression) -> bool:
     return False
 
 
-def _relation(plan: Any) -> dict[int, str]:
-    """The columns of a relation by the numbers that Spark gave them."""
-    relation = plan.relation()
+def _check_relation(relation: Any) -> None:
+    """See that it reads Parquet files."""
     name = str(relation.getClass().getSimpleName())
     if name != "HadoopFsRelation":
         raise NotPlainError(f"it reads a {name}")
     format_ = str(relation.fileFormat().getClass().getName())
     if format_ != PARQUET:
         raise NotPlainError(f"it reads files of {format_.rpartition('.')[2]}, not plain Parquet")
-    return {attribute.exprId().id(): str(attribute.name()) for attribute in _each(plan.output())}
 
 
 def _partition(frame: DataFrame, relation: Any) -> _Partition:
