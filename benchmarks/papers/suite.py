@@ -34,6 +34,7 @@ EXPECTED = Path(__file__).with_name("expected.toml")
 ENOUGH_SEEDS = 5
 COLOURS = {
     Verdict.REPRODUCED: "green",
+    Verdict.DIRECTION: "cyan",
     Verdict.CONDITIONAL: "yellow",
     Verdict.CONTRADICTED: "red",
     Verdict.NOT_REPRODUCIBLE: "magenta",
@@ -161,6 +162,8 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     for finding in findings:
         claim, colour = known[finding.claim], COLOURS[finding.verdict]
         here = [f"{'✓' if part.holds else '✗'} {part.when}: {part.here}" for part in finding.parts]
+        here += [f"{'✓' if part.holds else '✗'} size: {part.when}: {part.here}" for part in finding.sizes]
+        here += [f"size not judged: {finding.unsized}"] * bool(finding.unsized)
         here += [f"({'✓' if part.holds else '✗'} {part.when}: {part.here})" for part in finding.guards]
         verdict = f"[{colour}]{finding.verdict}[/]"
         table.add_row(
