@@ -13,6 +13,7 @@ from benchmarks.papers.diner_runs import (
     HMJ,
     OURS,
     RPJ,
+    WHOLE,
     Setting,
     bound,
     drifting,
@@ -60,7 +61,7 @@ def skew(scale: Scale) -> Iterator[Finding]:
 
 @experiment("C-DN-5b")
 def share_of_bound(scale: Scale) -> Iterator[Finding]:
-    setting = scale.pick(Setting(10_000), Setting(10_000), Setting(100_000, blocks=200))
+    setting = scale.pick(Setting(10_000, blocks=80), Setting(10_000, blocks=80), WHOLE)
     lines = [skewed(1, seed, setting) for seed in scale.seeds]
     bounds = [bound(line, setting) for line in lines]
     finding = Finding("C-DN-5b", _said(setting, scale))

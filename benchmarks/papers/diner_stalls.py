@@ -190,7 +190,9 @@ def _waiting_rows(
 def outer_blocks(scale: Scale) -> Iterator[Finding]:
     setting = stalled(scale)
     lines = [in_fragments(0.5, seed, setting) for seed in scale.seeds]
-    counts = sorted({max(1, round(outer * setting.blocks / 200)) for outer in scale.pick(OUTER[::2], OUTER, OUTER)})
+    counts = sorted(
+        {max(1, round(outer * setting.blocks / 200)) for outer in scale.pick((OUTER[0], OUTER[-1]), OUTER, OUTER)}
+    )
     finding = Finding("C-DN-15", f"{_said(setting, scale)}, silences of 50 %, outer blocks {counts}")
     shown: dict[str, list[tuple[float, float]]] = {}
     for slower in SLOWER:
