@@ -13,7 +13,7 @@ from itertools import pairwise
 from benchmarks.papers.clairvoyant import online_bound
 from benchmarks.papers.clairvoyant_chain import chain_bound
 from benchmarks.papers.miner_delays import HAND_OVER, waiting_rows, with_silences
-from benchmarks.papers.miner_runs import BLOCK_ROWS, Setting, chain_of, in_bytes, online_share, star_of
+from benchmarks.papers.miner_runs import BLOCK_ROWS, Setting, chain_of, in_bytes, online_share, printed_star
 from benchmarks.papers.registry import experiment
 from benchmarks.papers.scale import Scale
 from benchmarks.papers.verdicts import Finding, Plot, Shares, Spread
@@ -171,7 +171,7 @@ def stars(scale: Scale) -> Iterator[Finding]:
     finding = Finding(
         "C-MN-4", f"10 : 100 : 100 : 10 on one attribute, larger inputs {rows:,} rows, {scale.seed_count} seeds"
     )
-    settings = [star_of(rows, seed) for seed in scale.seeds]
+    settings = [printed_star(rows, seed) for seed in scale.seeds]
     found = {policy: [gains_over_mjoin(settings, part, policy) for part in memory] for policy in ("benefit", "worth")}
     for part, gain, asked in zip(memory, found["benefit"], (20, 20, 5), strict=True):
         finding.judge(f"{part:.0%}: at least {asked} times", str(gain), gain.least >= asked)

@@ -20,7 +20,7 @@ from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
-from dovetail.testing import arrival_times
+from dovetail.testing import arrival_times, values
 from dovetail.testing.workload import Workload
 
 EDGES = ("r1.a = r2.a", "r2.b = r3.b", "r3.c = r4.c")
@@ -59,7 +59,18 @@ def chain_of(inputs: int, rows: int, seed: int) -> Setting:
     return Setting(tuple(f"r{i + 1}" for i in chosen), on, Workload(tables, times), int(counts[0] @ counts[1]))
 
 
-def star_of(rows: int, seed: int) -> Setting:
+def star_of(inputs: int, rows: int, seed: int, domain: int, skew: float) -> Setting:
+    """All inputs on one attribute with Zipf keys."""
+    rng = np.random.default_rng(seed)
+    tables = tuple(pa.table({"k": values.zipf(rows, rng, skew=skew, low=0, high=domain - 1)}) for _ in range(inputs))
+    times = tuple(arrival_times.exponential(rows, rng) for _ in tables)
+    aliases = tuple(f"r{i + 1}" for i in range(inputs))
+    counts = [np.bincount(table["k"].to_numpy(), minlength=domain).astype(np.float64) for table in tables]
+    on = " AND ".join(f"r1.k = {alias}.k" for alias in aliases[1:])
+    return Setting(aliases, on, Workload(tables, times), int(np.prod(counts, axis=0).sum()))
+
+
+def printed_star(rows: int, seed: int) -> Setting:
     """The four inputs of the chain on one attribute: r1 and r4 have every key once, r2 and r3 Zipf keys."""
     whole = chain(rows, seed, rows // 10).tables
     keys = (whole[0]["a"], whole[1]["b"], whole[2]["b"], whole[3]["c"])

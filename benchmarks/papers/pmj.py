@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from unittest import SkipTest
 
+import numpy as np
 import pyarrow as pa
 
+from benchmarks.baselines.replacement_selection import early_results, replacement_selection
 from benchmarks.papers.pmj_estimates import intervals
 from benchmarks.papers.pmj_runs import (
     RECTANGLES,
@@ -72,6 +74,16 @@ def uniform_keys(scale: Scale) -> Iterator[Finding]:
     first_piece, second_piece = (Spread.of(slope[at] for slope in slopes) for at in (0, 1))
     steeper = all(second > first for first, second in slopes)
     pieces.judge("steeper in phase 2", f"{first_piece} and {second_piece} results per page", steeper)
+    selected = [
+        _by_replacement_selection(uniform(rows, rows, seed), each.results)
+        for seed, each in zip(scale.seeds, of_seeds, strict=True)
+    ]
+    early = Spread.of(share for _, share in selected)
+    pieces.judge(
+        "steeper in phase 2, runs by replacement selection",
+        f"{early} of the results in half of the pages; {max(count for count, _ in selected)} run pairs",
+        early.most < 0.5,
+    )
     lines = {
         title: [(0.0, 0.0), (course.first_io / pages, 0.0), (course.io / pages, float(course.results))]
         for title, course in zip(TITLES[1:], courses[1:], strict=True)
@@ -79,6 +91,13 @@ def uniform_keys(scale: Scale) -> Iterator[Finding]:
     lines["PMJ"] = [(0.0, 0.0), (1.0, float(pmj.early)), (pmj.io / pages, float(pmj.results))]
     pieces.plots.append(Plot("Fig. 6a", "pages read and written, of the input", "results", lines))
     yield pieces
+
+
+def _by_replacement_selection(tables: Tables, results: int) -> tuple[int, float]:
+    """Run pairs, and the share of the results that is found while they are written. Pages are as by load and sort."""
+    left, right = (np.asarray(table["k"], dtype=np.int64) for table in tables)
+    runs = replacement_selection(left, right, (len(left) + len(right)) // 10)
+    return runs.run_pairs, early_results(left, right, runs) / results
 
 
 @experiment("C-PM-4")
