@@ -94,8 +94,8 @@ def operations(scale: Scale) -> Iterator[Finding]:
     windows = scale.pick((10_000,), (10_000, 20_000, 50_000), (50_000, 100_000))
     probes = scale.pick(50, 200, 200)
     for claim, make in (("C-SP-8", rides), ("C-SP-9", racks)):
-        chain = Finding(claim, f"windows of {windows[0]:,} to {windows[-1]:,}, operations, parts of equal size")
-        chain.unsized = "operations are counted, print has percentiles of latency"
+        chain = Finding(claim, f"windows of {windows[0]:,} to {windows[-1]:,}, percentiles of operations, equal parts")
+        chain.unsized = "print has percentiles of latency, of which these are the operations"
         for window in windows:
             for name, ratio in chain_over_po(window, probes, make).items():
                 chain.judge(f"{window:,}, {name}", f"{ratio:.2f}", ratio >= 1)

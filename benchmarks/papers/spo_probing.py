@@ -30,6 +30,7 @@ from benchmarks.papers.spo_workloads import Q1, Workload, codes, racks, rides
 from dovetail.core.rows import Side
 
 ROUNDS = 5
+PERCENTILES = (50, 75, 95)  # of probes
 
 
 def _seconds(contenders: Mapping[str, Callable[[], object]]) -> dict[str, float]:
@@ -155,14 +156,30 @@ def probing_work(join: WindowJoin, workload: Workload, probes: int) -> Work:
     return join.probing
 
 
+def touched_by_probes(join: WindowJoin, workload: Workload, probes: int) -> list[int]:
+    """What each of the last rows touches to find its results: keys, bits, words and entries."""
+    sides = [Side(side) for side in workload.sides]
+    for side, keys in zip(sides[:-probes], workload.keys[:-probes], strict=True):
+        join.load(side, keys)
+    upto = [join.probing.touched]
+    for side, keys in zip(sides[-probes:], workload.keys[-probes:], strict=True):
+        join.arrive(side, keys)
+        upto.append(join.probing.touched)
+    return np.diff(upto).tolist()
+
+
 def chain_over_po(window: int, probes: int, workload: Callable[[int], Workload] = rides) -> dict[str, float]:
-    """Figure 11a, c: keys, bits, words and entries touched, chain index over PO-Join, with parts of equal size."""
+    """Figure 11a, c: what probes touch, at some percentiles: chain index over PO-Join, with parts of equal size."""
     data = workload(window + probes)
-    po = probing_work(po_join(data.query, window, window // 10), data, probes)
-    return {
-        name: probing_work(chain_index_join(data.query, window, window // 10, intersection=name), data, probes).touched
-        / po.touched
+    po = touched_by_probes(po_join(data.query, window, window // 10), data, probes)
+    chains = {
+        name: touched_by_probes(chain_index_join(data.query, window, window // 10, intersection=name), data, probes)
         for name in ("hash", "bit")
+    }
+    return {
+        f"{name}, {percentile} %": float(np.percentile(chain, percentile) / np.percentile(po, percentile))
+        for name, chain in chains.items()
+        for percentile in PERCENTILES
     }
 
 
