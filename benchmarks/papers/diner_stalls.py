@@ -85,9 +85,8 @@ def silences(scale: Scale) -> Iterator[Finding]:
 def silences_of_prices(scale: Scale) -> Iterator[Finding]:
     setting = stalled(scale)
     finding = Finding("C-DN-13", _said(setting, scale))
-    lines = {
-        silence: [silenced(stock_like(setting.rows, seed), silence) for seed in scale.seeds] for silence in (0.1, 1.0)
-    }
+    tried = scale.pick((1.0,), (0.1, 1.0), (0.1, 1.0))  # with short silences, the same settings fail
+    lines = {silence: [silenced(stock_like(setting.rows, seed), silence) for seed in scale.seeds] for silence in tried}
     for slower in scale.pick(SLOWER[:1], SLOWER, SLOWER):
         _compare(finding, "Fig. 17", lines, setting, slower, scale.with_shares)
     yield finding
@@ -196,7 +195,7 @@ def outer_blocks(scale: Scale) -> Iterator[Finding]:
     )
     finding = Finding("C-DN-15", f"{_said(setting, scale)}, silences of 50 %, outer blocks {counts}")
     shown: dict[str, list[tuple[float, float]]] = {}
-    for slower in SLOWER:
+    for slower in scale.pick(SLOWER[:1], SLOWER, SLOWER):
         costs, page = disk(setting, slower), f"{10 * slower} ms a page"
         found = [
             [run_stalled(DINER, line, setting, outer_blocks=n, costs=costs).online for line in lines] for n in counts

@@ -172,13 +172,15 @@ def stars(scale: Scale) -> Iterator[Finding]:
         "C-MN-4", f"10 : 100 : 100 : 10 on one attribute, larger inputs {rows:,} rows, {scale.seed_count} seeds"
     )
     settings = [printed_star(rows, seed) for seed in scale.seeds]
-    found = {policy: [gains_over_mjoin(settings, part, policy) for part in memory] for policy in ("benefit", "worth")}
+    policies = ("benefit", "worth") if scale.with_shares else ("benefit",)
+    found = {policy: [gains_over_mjoin(settings, part, policy) for part in memory] for policy in policies}
     for part, gain, asked in zip(memory, found["benefit"], (20, 20, 5), strict=True):
         finding.judge(f"{part:.0%}: at least {asked} times", str(gain), gain.least >= asked)
     *less, most = found["benefit"]
     finding.guard("least with the most memory", str(most), all(most.most < gain.least for gain in less))
     finding.judge_size("5%: 60 times", str(less[0]), less[0].least >= 60)
-    finding.beside.append(f"by worth (`auto`): {', '.join(map(str, found['worth']))}")
+    if "worth" in found:
+        finding.beside.append(f"by worth (`auto`): {', '.join(map(str, found['worth']))}")
     yield finding
 
 
