@@ -145,9 +145,8 @@ class Spread(NamedTuple):
         return cls(min(listed), sum(listed) / len(listed), max(listed))
 
     def __str__(self) -> str:
-        if self.least == self.most:
-            return f"{self.mean:.3g}"
-        return f"{self.mean:.3g} ({self.least:.3g} to {self.most:.3g})"
+        least, mean, most = (format(value, ",.0f" if abs(value) >= 1000 else ".3g") for value in self)
+        return mean if least == most else f"{mean} ({least} to {most})"
 
 
 def figures(values: Iterable[float], form: str = ".3g") -> str:

@@ -140,6 +140,7 @@ def test_plots_of_any_values() -> None:
 def test_a_spread() -> None:
     assert str(Spread.of([1, 2, 3])) == "2 (1 to 3)"
     assert str(Spread.of([2.0])) == "2"
+    assert str(Spread.of([1234, 1236])) == "1,235 (1,234 to 1,236)"
 
 
 def test_the_table() -> None:
