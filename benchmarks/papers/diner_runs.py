@@ -1,6 +1,6 @@
 """DINER's experiments, at their size or at a fraction of it: the same shares of memory, fewer rows.
 
-All operators have the same memory for residents. The hash joins divide their values into 20 partitions, by value modulo
+All operators have the same memory in all. The hash joins divide their values into 20 partitions, by value modulo
 20 as in RPJ's paper: keys are replaced by others in the same order that our hash puts there.
 """
 
@@ -153,7 +153,6 @@ def _play(operator: str, line: Workload, setting: Setting, on: str = "l.k = r.k"
     limit = setting.memory_rows
     if operator in HASHED:
         parameters = {"partitions": PARTITIONS, **parameters}
-        limit = -(-4 * limit // 3)  # a quarter of it is for their tasks
     return play(operator, line, on, memory_rows=limit, block_rows=block, batch_rows=block, **parameters)
 
 

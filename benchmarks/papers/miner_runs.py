@@ -70,6 +70,18 @@ def star_of(inputs: int, rows: int, seed: int, domain: int, skew: float) -> Sett
     return Setting(aliases, on, Workload(tables, times), int(np.prod(counts, axis=0).sum()))
 
 
+def printed_star(rows: int, seed: int) -> Setting:
+    """The four inputs of the chain on one attribute: r1 and r4 have every key once, r2 and r3 Zipf keys."""
+    whole = chain(rows, seed, rows // 10).tables
+    keys = (whole[0]["a"], whole[1]["b"], whole[2]["b"], whole[3]["c"])
+    rng = np.random.default_rng(seed)
+    tables = tuple(pa.table({"k": column}) for column in keys)
+    times = tuple(arrival_times.exponential(table.num_rows, rng) for table in tables)
+    counts = [np.bincount(column.to_numpy(), minlength=rows // 10) for column in keys[1:3]]
+    on = "r1.k = r2.k AND r1.k = r3.k AND r1.k = r4.k"
+    return Setting(("r1", "r2", "r3", "r4"), on, Workload(tables, times), int(counts[0] @ counts[1]))
+
+
 def events(setting: Setting, window: int) -> Iterator[Event]:
     """Rows in the order of their arrival, a few at a time; the inputs end, but for the last."""
     inputs, _ = setting.workload.merged()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.papers.plots import draw
 from benchmarks.papers.registry import claims
-from benchmarks.papers.report import markdown_table, script_of, summary
+from benchmarks.papers.report import markdown_table, script_of, split, summary
 from benchmarks.papers.scale import SCALES
 from benchmarks.papers.suite import read_expected
 from benchmarks.papers.verdicts import Finding
@@ -25,7 +25,9 @@ def main(file: str) -> None:
     findings = [Finding.from_json(each) for each in fields["findings"]]
     reasons = {name: each.why for name, each in read_expected(SCALES[fields["scale"]]).items()}
     text = PAGE.read_text()
-    text = between(text, "verdicts", [summary(findings, fields["scale"]), "", *markdown_table(findings, reasons)])
+    printed, derived = split(findings)
+    text = between(text, "verdicts", [summary(findings, fields["scale"]), "", *markdown_table(printed, reasons)])
+    text = between(text, "derived", list(markdown_table(derived, reasons)))
     text = between(text, "plots", list(plots(findings)))
     PAGE.write_text(text)
 

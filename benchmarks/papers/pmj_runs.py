@@ -62,9 +62,13 @@ def run(
     *,
     how: str = "inner",
     distinct: bool = False,
+    first_only: bool = False,
     **parameters: Any,
 ) -> Course:
-    """Rows of both sides arrive in turn; memory is a share of both inputs, beside two pages of input."""
+    """Rows of both sides arrive in turn; memory is a share of both inputs, beside two pages of input.
+
+    `first_only`: the run ends with its hundredth result.
+    """
     page_rows = max(1, PAGE_BYTES // row_bytes)
     sizes = (left.num_rows, right.num_rows)
     course = Course(sum(math.ceil(rows / page_rows) for rows in sizes))
@@ -87,6 +91,8 @@ def run(
             course.results += found.size
             if course.results >= FIRST and course.hundredth[0] < 0:
                 course.hundredth = (counters.rows_received, io(counters))
+                if first_only:
+                    break
             if phase is not Phase.CLEANUP or not counters.pages_read_random:
                 course.early = course.results
             if distinct and found.is_complete:

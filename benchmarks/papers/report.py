@@ -15,7 +15,8 @@ STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222 }
 section { border-top: 1px solid #ddd; padding: .6rem 0 } h3 { margin: .4rem 0 } p { margin: .3rem 0 }
 td { padding: .1rem .8rem .1rem 0; vertical-align: top } .said { color: #555 } svg { margin: .5rem 1rem .5rem 0 }
-.reproduced { color: #1c7a33 } .conditional { color: #9a6a00 } .contradicted { color: #b3261e } .not { color: #7a3f9a }
+.reproduced { color: #1c7a33 } .direction { color: #1f6fb2 }
+.conditional { color: #9a6a00 } .contradicted { color: #b3261e } .not { color: #7a3f9a }
 """
 SHARES = (
     "share of all results while rows arrive",
@@ -46,13 +47,23 @@ def write_report(file: Path, findings: Sequence[Finding], scale: str, reasons: M
 
 
 def summary(findings: Sequence[Finding], scale: str) -> str:
-    count = Counter(finding.verdict for finding in findings)
+    printed, derived = split(findings)
+    count = Counter(finding.verdict for finding in printed)
     listed = ", ".join(f"{count[verdict]} {verdict}" for verdict in Verdict if count[verdict])
-    return f"{len(findings)} claims at scale {scale}: {listed}."
+    beside = f" {len(derived)} more follow from the papers, which do not state them." if derived else ""
+    return f"{len(printed)} claims at scale {scale}: {listed}.{beside}"
+
+
+def split(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Those of claims in print, and those of derived ones."""
+    known = claims()
+    printed, derived = ([f for f in findings if known[f.claim].derived is which] for which in (False, True))
+    return printed, derived
 
 
 def _section(claim: Claim, finding: Finding, reason: str) -> Html:
     rows = [_row(part) for part in finding.parts]
+    rows += [_row(part, "(its size) ") for part in finding.sizes]
     rows += [_row(part, "(ours to keep) ") for part in finding.guards]
     return tag(
         "section",
@@ -68,7 +79,7 @@ def _section(claim: Claim, finding: Finding, reason: str) -> Html:
         tag("table", tag("tr", *(tag("th", name) for name in SHARES)), *map(_shares, finding.shares))
         if finding.shares
         else None,
-        *(tag("p", line, class_="said") for line in (*finding.beside, finding.missing) if line),
+        *(tag("p", line, class_="said") for line in (*finding.beside, _unjudged(finding), finding.missing) if line),
         tag("p", tag("b", "Why: "), reason) if reason else None,
         *(draw(plot) for plot in finding.plots),
         tag("p", f"{script_of(claim.name)} · docs/operators/{claim.operator}.md", class_="said"),
@@ -93,17 +104,26 @@ def script_of(claim: str) -> str:
     return f"benchmarks/papers/{module}.py"
 
 
+MOST_LINES = 4  # of figures in a cell; those that do not hold come first
+
+
 def markdown_table(findings: Sequence[Finding], reasons: Mapping[str, str]) -> Iterator[str]:
     """For docs/papers.md."""
     known = claims()
-    yield "| claim | in print | verdict | here | script, operator |"
+    yield "| claim | in print | asked | measured | verdict |"
     yield "|---|---|---|---|---|"
     for finding in findings:
         claim = known[finding.claim]
         script = script_of(claim.name)
         links = f"[{Path(script).stem}](../{script}), [{claim.operator}](operators/{claim.operator}.md)"
-        told = reasons.get(claim.name) or _most(finding)
-        cells = (f"**{claim.name}** {claim.source}", claim.printed, _verdict(finding), told, links)
+        reason = reasons.get(claim.name, "")
+        cells = (
+            f"**{claim.name}** {claim.source}<br>{links}",
+            claim.printed,
+            claim.asked,
+            f"{finding.setting}<br>{measured(finding)}",
+            f"{_verdict(finding)}{': ' if reason else ''}{reason}",
+        )
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -111,6 +131,19 @@ def _verdict(finding: Finding) -> str:
     return f"**{finding.verdict}**" if finding.verdict is not Verdict.REPRODUCED else str(finding.verdict)
 
 
-def _most(finding: Finding) -> str:
-    """The first settings, where nothing needs an explanation."""
-    return "; ".join(f"{part.when}: {part.here}" for part in finding.parts[:3])
+def measured(finding: Finding) -> str:
+    """The figures of some settings, those that do not hold first, and of the size."""
+    fail, hold = ([part for part in finding.parts if part.holds is which] for which in (False, True))
+    lines = [_line(part, "not: " if not part.holds else "") for part in (*fail, *hold)[:MOST_LINES]]
+    more = len(finding.parts) - len(lines)
+    lines += [f"and {more} more"] * (more > 0)
+    lines += [_line(part, "size: " if part.holds else "size, not: ") for part in finding.sizes]
+    return "<br>".join([*lines, *filter(None, [_unjudged(finding)])])
+
+
+def _line(part: Part, kind: str) -> str:
+    return f"{kind}{part.when}: {part.here}"
+
+
+def _unjudged(finding: Finding) -> str:
+    return f"size not judged: {finding.unsized}" if finding.unsized else ""

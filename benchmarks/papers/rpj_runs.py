@@ -62,17 +62,31 @@ def named(setting: tuple[Kind, float]) -> str:
 
 
 def unreliable(
-    operator: str, kind: Kind, ratio: float, rows: int, seed: int = 0, slower: float = 1.0, **parameters: Any
+    operator: str,
+    kind: Kind,
+    ratio: float,
+    rows: int,
+    seed: int = 0,
+    slower: float = 1.0,
+    *,
+    merges_at_random: bool = False,
+    **parameters: Any,
 ) -> ClockedRun:
     """A run over the unreliable network, with reactive work, to its end.
 
-    A page takes the share of the transmission that 10 ms at random and 1 ms in sequence are at the printed size. Memory
-    has more pages than otherwise, because RPJ spills small pieces (see `reliable`).
+    A page takes the share of the transmission that 10 ms at random and 1 ms in sequence are at the printed size; print
+    charges merges with every page at random, read and written. Memory has more pages than otherwise, because RPJ spills
+    small pieces (see `reliable`).
     """
     line = workload(kind, ratio, rows, seed, reliable=False)
     block = max(1, rows // MEMORY_SHARE // STALLED_PAGES)
     page_s = 1e-2 * slower * (PRINTED_PAGES / PRINTED_S) / (rows / block / line.end_s)
-    costs = Costs(pages_read_sequential=page_s / 10, pages_read_random=page_s, pages_written=page_s / 10)
+    costs = Costs(
+        pages_read_sequential=page_s / 10,
+        pages_read_random=page_s,
+        pages_written=page_s / 10,
+        pages_merged=0.9 * page_s if merges_at_random else 0.0,
+    )
     return _play(operator, line, rows, block, costs=costs, **parameters)
 
 
@@ -88,7 +102,9 @@ class Course(NamedTuple):
 OVERFLOW = 1 / MEMORY_SHARE  # where memory is full for the first time
 
 
-def reliable(operator: str, kind: Kind, ratio: float, rows: int, pages: int, points: int, **parameters: Any) -> Course:
+def reliable(
+    operator: str, kind: Kind, ratio: float, rows: int, pages: int, points: int, seed: int = 0, **parameters: Any
+) -> Course:
     """With memory of this many pages, smaller than the batches that arrive.
 
     A flush of RPJ spills a piece of nearly every partition. In print, with 1000 pages, a piece has 2.6 pages where a
@@ -96,7 +112,7 @@ def reliable(operator: str, kind: Kind, ratio: float, rows: int, pages: int, poi
     """
     residents = rows // MEMORY_SHARE
     block = max(1, residents // BATCHES)
-    counters, costs, line = Counters(), Costs(), workload(kind, ratio, rows)
+    counters, costs, line = Counters(), Costs(), workload(kind, ratio, rows, seed)
     left, right = (table.schema for table in line.tables)
     blocks = BlockStore(counters=counters)
     budget = Budget(memory_rows(residents, block), "rows", counters)
@@ -169,8 +185,8 @@ def _play(operator: str, line: Workload, rows: int, block_rows: int | None, **pa
 
 
 def memory_rows(residents: int, block_rows: int) -> int:
-    """The budget that leaves so much to residents: a quarter of it is for tasks, a block for the input."""
-    return -(-4 * (residents + block_rows) // 3)
+    """The budget that leaves so much to residents while rows arrive: a block is for the input."""
+    return residents + block_rows
 
 
 def _partitions(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -34,6 +34,7 @@ EXPECTED = Path(__file__).with_name("expected.toml")
 ENOUGH_SEEDS = 5
 COLOURS = {
     Verdict.REPRODUCED: "green",
+    Verdict.DIRECTION: "cyan",
     Verdict.CONDITIONAL: "yellow",
     Verdict.CONTRADICTED: "red",
     Verdict.NOT_REPRODUCIBLE: "magenta",
@@ -49,12 +50,12 @@ class Expected:
 
 
 def read_expected(scale: Scale, file: Path = EXPECTED) -> dict[str, Expected]:
-    """By claim. A claim may have other settings that fail with few seeds, or at a scale, in a table of its own."""
+    """By claim. A claim may have other settings that fail with five seeds, or at a scale, in a table of its own."""
     found = {}
     for name, fields in tomllib.loads(file.read_text()).items():
         own = fields.get(scale.name, {})
-        if scale.seed_count < ENOUGH_SEEDS:
-            own = fields.get("few_seeds", {}) | own
+        if scale.seed_count >= ENOUGH_SEEDS:
+            own = fields.get("five_seeds", {}) | own
         found[name] = Expected(
             own.get("verdict", fields["verdict"]),
             tuple(own.get("fails", fields.get("fails", ()))),
@@ -161,6 +162,8 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     for finding in findings:
         claim, colour = known[finding.claim], COLOURS[finding.verdict]
         here = [f"{'✓' if part.holds else '✗'} {part.when}: {part.here}" for part in finding.parts]
+        here += [f"{'✓' if part.holds else '✗'} size: {part.when}: {part.here}" for part in finding.sizes]
+        here += [f"size not judged: {finding.unsized}"] * bool(finding.unsized)
         here += [f"({'✓' if part.holds else '✗'} {part.when}: {part.here})" for part in finding.guards]
         verdict = f"[{colour}]{finding.verdict}[/]"
         table.add_row(

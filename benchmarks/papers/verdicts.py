@@ -1,6 +1,7 @@
 """What comes of a claim when its experiment is run again: figures setting by setting, and a verdict that follows.
 
-reproduced         in every setting that was tried
+reproduced         in every setting that was tried, and with the size in print where print has one
+direction          in every setting, but the size in print is not reached, or not judged
 conditional        in some of them
 contradicted       in none
 not reproducible   what is printed does not say enough to try it
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple, Self
 
 class Verdict(StrEnum):
     REPRODUCED = "reproduced"
+    DIRECTION = "direction"
     CONDITIONAL = "conditional"
     CONTRADICTED = "contradicted"
     NOT_REPRODUCIBLE = "not reproducible"
@@ -60,6 +62,8 @@ class Finding:
     claim: str
     setting: str
     parts: list[Part] = field(default_factory=list)
+    sizes: list[Part] = field(default_factory=list)  # how much, where print says it
+    unsized: str = ""  # why the size in print is not judged
     guards: list[Part] = field(default_factory=list)  # not printed, but a fault of ours if they do not hold
     beside: list[str] = field(default_factory=list)  # figures that the claim is not judged by
     shares: list[Shares] = field(default_factory=list)
@@ -69,6 +73,10 @@ class Finding:
     def judge(self, when: str, here: str, holds: bool) -> None:
         self.parts.append(Part(when, here, bool(holds)))
 
+    def judge_size(self, when: str, here: str, holds: bool) -> None:
+        """How much, beside what the claim is judged by: a size that is missed leaves the direction."""
+        self.sizes.append(Part(when, here, bool(holds)))
+
     def guard(self, when: str, here: str, holds: bool) -> None:
         self.guards.append(Part(when, here, bool(holds)))
 
@@ -77,17 +85,17 @@ class Finding:
         if not self.parts:
             return Verdict.NOT_REPRODUCIBLE
         held = [part.holds for part in self.parts]
-        if all(held):
-            return Verdict.REPRODUCED
-        return Verdict.CONDITIONAL if any(held) else Verdict.CONTRADICTED
+        if not all(held):
+            return Verdict.CONDITIONAL if any(held) else Verdict.CONTRADICTED
+        return Verdict.REPRODUCED if all(size.holds for size in self.sizes) and not self.unsized else Verdict.DIRECTION
 
     @property
     def tried(self) -> list[str]:
-        return [part.when for part in (*self.parts, *self.guards)]
+        return [part.when for part in (*self.parts, *self.sizes, *self.guards)]
 
     @property
     def fails(self) -> list[str]:
-        return [part.when for part in (*self.parts, *self.guards) if not part.holds]
+        return [part.when for part in (*self.parts, *self.sizes, *self.guards) if not part.holds]
 
     @property
     def holds(self) -> list[str]:
@@ -99,6 +107,8 @@ class Finding:
             "setting": self.setting,
             "verdict": self.verdict.value,
             "parts": [part._asdict() for part in self.parts],
+            "sizes": [part._asdict() for part in self.sizes],
+            "unsized": self.unsized,
             "guards": [part._asdict() for part in self.guards],
             "beside": self.beside,
             "shares": [shares._asdict() for shares in self.shares],
@@ -112,6 +122,8 @@ class Finding:
             fields["claim"],
             fields["setting"],
             [Part(**part) for part in fields["parts"]],
+            [Part(**part) for part in fields["sizes"]],
+            fields["unsized"],
             [Part(**part) for part in fields["guards"]],
             fields["beside"],
             [Shares(**shares) for shares in fields["shares"]],
@@ -133,9 +145,8 @@ class Spread(NamedTuple):
         return cls(min(listed), sum(listed) / len(listed), max(listed))
 
     def __str__(self) -> str:
-        if self.least == self.most:
-            return f"{self.mean:.3g}"
-        return f"{self.mean:.3g} ({self.least:.3g} to {self.most:.3g})"
+        least, mean, most = (format(value, ",.0f" if abs(value) >= 1000 else ".3g") for value in self)
+        return mean if least == most else f"{mean} ({least} to {most})"
 
 
 def figures(values: Iterable[float], form: str = ".3g") -> str:

@@ -40,6 +40,7 @@ class Counters(Mapping[str, int]):
     pages_written: int = 0
     pages_read_sequential: int = 0
     pages_read_random: int = 0
+    pages_merged: int = 0  # of those written or read in sequence: by merges of partitions
     rows_shed: int = 0  # dropped by load shedding
     results_missed: int = 0  # for that reason
     results_missed_expected: int = 0  # by the arrival statistics at the time of dropping

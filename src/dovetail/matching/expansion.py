@@ -2,9 +2,9 @@
 
     {o: [0, 0, 1]}  --c-->  {o: [0, 0, 0, 1], c: [4, 7, 7, 2]}  --n-->  …
 
-The same for an arriving batch against residents and for blocks against blocks. Candidates come from an ordered index by
-the range that a link gives; every edge that a new input closes is checked at once, so that a wrong combination is
-dropped as early as possible, whatever cycles the condition has.
+The same for an arriving batch against residents and for blocks against blocks. Candidates come from a hash table, or
+from an ordered index by the range that a link gives; every edge that a new input closes is checked at once, so that a
+wrong combination is dropped as early as possible, whatever cycles the condition has.
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -56,6 +57,15 @@ class RowSegment(NamedTuple):
     block: Block
     alive: Block | None = None  # the serial numbers of the rows that are still there, of all blocks; None: all are
     flags: Block | None = None  # which of its rows have had a partner or have been reported, where that is tracked
+    run: Run | None = None  # the pages that are meant; None: all
+
+
+class Run(NamedTuple):
+    """Pages of a segment that holds several sorted runs, some of which may have been merged into others."""
+
+    first_page: int
+    pages: int
+    rows: int
 
 
 def row_segments(state: Any) -> Iterator[RowSegment]:
@@ -66,6 +76,9 @@ def row_segments(state: Any) -> Iterator[RowSegment]:
             stem = [part for part in block.name.split("-")[:-1] if not part.isdigit()]
             if len(stem) == 1 or stem[1:] == ["kept"]:
                 yield RowSegment(stem[0], block)
+        elif state.keys() >= {"block", "first_page", "starts"}:  # a run of a hash join
+            run = Run(state["first_page"], len(state["starts"]) - 1, state["starts"][-1])
+            yield from (segment._replace(run=run) for segment in row_segments(state["block"]))
         elif state.keys() >= {"blocks", "flags", "next"}:  # residents
             alive = Block.from_json(state["flags"])
             yield from (segment._replace(alive=alive) for segment in row_segments(state["blocks"]))
@@ -91,16 +104,16 @@ class StoredRows(NamedTuple):
 
 def count_rows(state: Any) -> dict[str, int]:
     """How many rows of each input are kept; under other names, what operators keep beside them."""
-    blocks = {(segment.input, segment.alive or segment.block) for segment in row_segments(state)}
+    parts = {(segment.input, segment.alive or segment.block, segment.run) for segment in row_segments(state)}
     rows: dict[str, int] = {}
-    for alias, block in blocks:
-        rows[alias] = rows.get(alias, 0) + block.rows
+    for alias, block, run in parts:
+        rows[alias] = rows.get(alias, 0) + (block.rows if run is None else run.rows)
     return rows
 
 
 def count_bytes(state: Any) -> int:
     """The bytes of the segments that an operator's manifest names. Called for each cell and micro-batch."""
-    return sum(int(part["nbytes"]) for part in _dictionaries(state) if is_block(part))
+    return sum({part["name"]: int(part["nbytes"]) for part in _dictionaries(state) if is_block(part)}.values())
 
 
 def _dictionaries(state: Any) -> Iterator[dict[str, Any]]:
@@ -305,7 +318,10 @@ def _map_rows(cell: StoredCell, alias: str, width: int) -> Iterator[StoredRows]:
         if segment.input != alias:
             continue
         settled = None if segment.flags is None else _has_been_result(store.read(segment.flags, verify=True))
-        for page in store.map_pages(segment.block, verify=True):
+        pages: Iterable[pa.RecordBatch] = store.map_pages(segment.block, verify=True)
+        if segment.run is not None:
+            pages = islice(pages, segment.run.first_page, segment.run.first_page + segment.run.pages)
+        for page in pages:
             batch, here = page.select(range(width)), np.arange(page.num_rows)
             numbers = np.asarray(page.column(OWN)) if OWN in page.schema.names else first + here
             first += page.num_rows

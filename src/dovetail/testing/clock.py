@@ -4,9 +4,9 @@
     further than wait_ms   the operator reacts; each yield costs time; when rows have come, they are joined
     clock overruns         what arrived meanwhile is backlog, and its peak is counted
 
-The outcome depends on the counters of the operator only, not on the machine. The threshold of 25 ms and the hand-over
-when rows wait are those of DINER (TKDE 2010, section 3.4, WaitThresh and MaxNewArr) and RPJ (SIGMOD 2005,
-section 5). A source that has ended is never waited for: it counts as stalled.
+The outcome depends on the counters of the operator only, not on the machine. The threshold of 25 ms is that of the
+experiments with DINER (TKDE 2010: WaitThresh) and RPJ (SIGMOD 2005); `hand_over_rows` is DINER's MaxNewArr. A source
+that has ended is never waited for: it counts as stalled.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Costs:
     pages_read_sequential: float = 1e-3
     pages_read_random: float = 1e-2
     pages_written: float = 1e-3
+    pages_merged: float = 0.0  # on top; RPJ's paper charges every page of a merge at random
 
     def total_cost(self, counters: Counters) -> float:
         """What all that was counted has cost."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from benchmarks.papers.plots import draw
 from benchmarks.papers.registry import PAPERS, claims, experiments
-from benchmarks.papers.report import markdown_table, write_report
+from benchmarks.papers.report import markdown_table, split, summary, write_report
 from benchmarks.papers.scale import SCALES
 from benchmarks.papers.suite import Expected, compare, papers, print_findings, read_expected
 from benchmarks.papers.verdicts import Finding, Plot, Spread, Verdict
@@ -64,6 +64,27 @@ def test_a_verdict_follows_from_the_settings(holds: tuple[bool, ...], verdict: V
     assert finding(*holds).verdict is verdict
 
 
+def test_a_size_that_is_missed_or_not_judged_leaves_the_direction() -> None:
+    reached, missed, unjudged = finding(True), finding(True), finding(True)
+    reached.judge_size("3 times", "3.1", True)
+    missed.judge_size("3 times", "1.2", False)
+    unjudged.unsized = "operations are counted"
+    assert [each.verdict for each in (reached, missed, unjudged)] == ["reproduced", "direction", "direction"]
+    assert missed.fails == ["3 times"]
+    contradicted = finding(False)
+    contradicted.judge_size("3 times", "1.2", False)
+    assert contradicted.verdict is Verdict.CONTRADICTED
+
+
+def test_derived_claims_are_not_counted_among_the_papers() -> None:
+    derived = Finding("C-DN-5b", "somewhere")
+    derived.judge("at least .95", ".97", True)
+    printed, beside = split([finding(True), derived])
+    assert [each.claim for each in printed] == ["C-RP-10"]
+    assert beside == [derived]
+    assert summary([finding(True), derived], "ci").startswith("1 claims at scale ci: 1 reproduced. 1 more")
+
+
 def test_a_guard_does_not_decide_but_opens_no_gate() -> None:
     found = finding(True)
     found.guard("not above the bound", "0.2 above", False)
@@ -90,6 +111,7 @@ def test_changes_are_seen_in_both_directions() -> None:
 def test_findings_survive_json() -> None:
     found = finding(True, False)
     found.guard("a guard", "1", True)
+    found.judge_size("twice", "1.5", False)
     found.plots.append(Plot("Fig. 1", "x", "y", {"line": [(0.0, 1.0), (1.0, 2.0)]}))
     again = Finding.from_json(found.to_json())
     assert (again.fails, again.tried, again.verdict) == (found.fails, found.tried, found.verdict)
@@ -118,6 +140,7 @@ def test_plots_of_any_values() -> None:
 def test_a_spread() -> None:
     assert str(Spread.of([1, 2, 3])) == "2 (1 to 3)"
     assert str(Spread.of([2.0])) == "2"
+    assert str(Spread.of([1234, 1236])) == "1,235 (1,234 to 1,236)"
 
 
 def test_the_table() -> None:

@@ -341,7 +341,7 @@ def test_arrivals_wait_for_one_merge_at_most(name: str, also: dict[str, Any]) ->
     counters = Counters()
     store = BlockStore(counters=counters)
     parameters = {"partitions": 3, "fan_in": 2, "handover": "merge", **also}
-    workspace = Workspace(Graph.of(condition), Budget(200, "rows", counters), store, 5, counters, parameters=parameters)
+    workspace = Workspace(Graph.of(condition), Budget(150, "rows", counters), store, 5, counters, parameters=parameters)
     driver = Driver(operator_class(name)(workspace), workspace)
     waited = []
     try:
@@ -368,7 +368,7 @@ def test_rpj_expects_of_a_merge_what_it_reads_and_writes(passes: str) -> None:
     counters = Counters()
     store = BlockStore(counters=counters)
     parameters = {"partitions": 1, "fan_in": 10, "n_flush": 0.5, "passes": passes, "tasks": "dd"}
-    workspace = Workspace(Graph.of(condition), Budget(100, "rows", counters), store, 5, counters, parameters=parameters)
+    workspace = Workspace(Graph.of(condition), Budget(75, "rows", counters), store, 5, counters, parameters=parameters)
     operator = Rpj(workspace)
     driver = Driver(operator, workspace)
     try:

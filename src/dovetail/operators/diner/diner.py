@@ -17,7 +17,8 @@ use sorted runs. The arriving phase lasts until both sides have ended (Alg. 1 pr
 they are kept. Results of ranges are credited to the region of each partner's own value. Ticks are those of a logical
 clock, taken when a batch probes. The loop of Alg. 4 tests for exhaustion first. Cleanup starts by flushing, without
 which residents would miss rows that were evicted before they arrived. Inner blocks that cannot match are skipped. Once
-a side has ended and none of it was spilled, rows of the other side are not kept; `reload` is footnote 1.
+a side has ended and none of it was spilled, rows of the other side are not kept; `reload` is footnote 1. MaxNewArr is
+the driver's: it counts the rows that wait, and calls no further step.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ class HashMemory:
             self._page_rows = max(1, min(block_rows, budget.limit // BUFFERS))
             self.everything = budget.limit
             self.tasks = budget.limit // TASKS
-            self.residents = self.beside = budget.limit - block_rows - self.tasks
+            self.residents = budget.limit - block_rows
+            self.beside = self.residents - self.tasks
         else:
             self._page_bytes = max(SMALLEST_PAGE, min(LARGEST_PAGE, budget.limit // PAGES))
             self.everything = budget.limit // 2

@@ -333,17 +333,25 @@ class SpillingHash(JoinOperator):
         writes = max(run.page_rows for run in runs) if written else None
         merge = PartitionMerge(self._store, self._schemas, chosen, memory, self._memory.weigh, writes)
         self._counters.merges += 1
+        before = self._pages_in_sequence
         for left, right in merge.meetings():
             rows, nbytes = merge.held
             for part in (left, right):
                 rows += len(part.rows.hashes)
                 nbytes += int(part.rows.batch.nbytes)
             self._hold_loaded(rows, nbytes)
+            self._counters.pages_merged += self._pages_in_sequence - before
+            before = self._pages_in_sequence
             yield from self._meet(partition, left.rows, right.rows, (left, right))
             del left, right
         self._budget.release(LOADED)
         self._replace(partition, chosen, merge.close() if written else None)
+        self._counters.pages_merged += self._pages_in_sequence - before
         trim_heap()
+
+    @property
+    def _pages_in_sequence(self) -> int:
+        return self._counters.pages_read_sequential + self._counters.pages_written
 
     def _to_merge(self, partition: int, memory: float, most: int | None = None, least: int = 0) -> list[Match]:
         """The smallest matches of which a page per run fits in memory, in addition to the write buffers."""

@@ -12,7 +12,8 @@ Viglas, Naughton, Burger, Maximizing the output rate of multi-way join queries o
 VLDB 2003; as described in Adaptive Join Operators (TKDE 2010), section 2, with XJoin's choice of the largest bucket.
 
 Deviations: batches instead of tuples; they probe before they are kept. Buckets only define what is spilled together:
-rows are found by an ordered index over codes. Results found in memory are recognised by the residence rule.
+rows are found by a hash table over codes. Results found in memory are recognised by the residence rule. The paper's
+extension to several attributes, which evicts rows at random, is left out: `miner` is for those.
 """
 
 from __future__ import annotations
