@@ -15,7 +15,8 @@ from benchmarks.nonequi.cases import CASES
 from benchmarks.nonequi.contenders import CONTENDERS
 from benchmarks.nonequi.environments import ROOT
 from benchmarks.nonequi.limits import Limits
-from benchmarks.nonequi.runner import NO_FIGURES, Entry, run_all
+from benchmarks.nonequi.page import write_page
+from benchmarks.nonequi.runner import Entry, run_all
 
 DATA = ROOT / "build" / "nonequi"
 
@@ -38,7 +39,12 @@ def main(arguments: list[str] | None = None) -> None:
     run.add_argument("--memory", type=float, default=Limits.memory_bytes / 1e9, help="gigabytes that it may take")
     run.add_argument("--data", type=Path, default=DATA, help="where the tables are kept")
     run.add_argument("--json", type=Path, required=True, help="the file for the figures")
+    page = commands.add_parser("page", help="write docs/nonequi.md and its plots")
+    page.add_argument("json", type=Path, help="the figures of a run")
     given = parser.parse_args(arguments)
+    if given.command == "page":
+        write_page(read(given.json))
+        return
     run_all(
         [CASES[name] for name in given.cases],
         given.contenders,

@@ -36,12 +36,16 @@ class Case:
     """Where the case is from, if it is not ours."""
     rows: int | None = None
     """The size, if it has only one."""
-    bin_width: float = 0
+    bin_width: int = 0
     """About how far apart partners are: for bins that are made by hand."""
+    only_counted: bool = False
+    """Whether there are too many results to put them together."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """To count the results makes sense only where they are not one or k for each left row."""
+        if self.only_counted:
+            return ("count",)
         counted = not isinstance(self.question, AsOf | Nearest | WindowSums | Streams)
         return OUTPUTS if counted else ("rows", "first")
 

@@ -16,7 +16,9 @@ class Contender(ABC):
     environment: ClassVar[str] = "tables"
     """The virtual environment that has its packages."""
     packages: ClassVar[tuple[str, ...]]
-    """The distributions whose versions are recorded."""
+    """The distributions whose versions are recorded; the first is the contender itself."""
+    needs: ClassVar[str] = "`make bench-nonequi` installs it"
+    """What it takes to install it."""
     first_by: ClassVar[str]
     """How it is asked for the first rows."""
 

@@ -7,6 +7,7 @@ spark        Dovetail, PySpark, and what runs on it
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,5 +19,6 @@ def python_of(environment: str) -> Path:
     return PLACE / environment / "bin" / "python"
 
 
-def is_made(environment: str) -> bool:
-    return python_of(environment).exists()
+def has(environment: str, distribution: str) -> bool:
+    sites = map(str, (PLACE / environment).glob("lib/python*/site-packages"))
+    return any(importlib.metadata.distributions(name=distribution, path=list(sites)))

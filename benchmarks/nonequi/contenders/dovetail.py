@@ -30,7 +30,7 @@ class Dovetail(Contender):
     title = "Dovetail"
     environment = "spark"
     packages = ("dovetail-joins", "numba", "numpy", "pyarrow")
-    first_by = '`to="reader"`, `progressive` for streams'
+    first_by = '`limit=`, `to="reader"` for best partners, `progressive` for streams'
 
     @classmethod
     def cannot(cls, case: Case) -> str | None:
@@ -53,6 +53,8 @@ class Dovetail(Contender):
         return int(self._join(columns=["l_id"]).num_rows)
 
     def first(self, rows: int) -> int:
+        if isinstance(self.case.question, Pairs):
+            return int(self._join(limit=rows).num_rows)
         found = 0
         for batch in self._batches():
             found += batch.num_rows

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.nonequi.case import Case, Files
-from benchmarks.nonequi.contenders.dovetail import on, sums
+from benchmarks.nonequi.contenders.dovetail import on
 from benchmarks.nonequi.contenders.on_spark import OnSpark
 from benchmarks.nonequi.question import AsOf, Nearest, Pairs, Streams, WindowSums
 

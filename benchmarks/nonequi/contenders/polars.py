@@ -69,9 +69,11 @@ class Polars(Contender):
 
         match self.case.question:
             case AsOf(left_time, right_time, keys):
-                by = {"by_left": keys[0], "by_right": keys[1]} if keys else {}
-                times = {"left_on": left_time, "right_on": right_time, "coalesce": False, "check_sortedness": False}
-                return self.left.join_asof(self.right, **times, **by)
+                left_key, right_key = keys or (None, None)
+                return self.left.join_asof(
+                    self.right, left_on=left_time, right_on=right_time, by_left=left_key, by_right=right_key,
+                    coalesce=False, check_sortedness=False,
+                )  # fmt: skip
             case WindowSums(terms, value):
                 pairs = self._where(terms).group_by("l_id").agg(pl.len().alias("n"), total=pl.col(value).sum())
                 all_rows = self.left.select("l_id").join(pairs, on="l_id", how="left")

@@ -32,7 +32,9 @@ class PolarsBio(Contender):
             frame = pl.read_parquet(file).with_columns(pl.lit(CHROMOSOME).alias(f"{side}_chrom"))
             if end not in frame.columns:
                 frame = frame.with_columns((pl.col(start) + 1).alias(end))
-            frame.config_meta.set(coordinate_system_zero_based=True)
+            frame.config_meta.set(  # type: ignore[attr-defined]  # of polars-config-meta
+                coordinate_system_zero_based=True
+            )
             frames.append(frame)
         self.left, self.right = frames
         names = [[f"{side}_chrom", *pair] for side, pair in zip("lr", columns, strict=True)]
@@ -47,12 +49,12 @@ class PolarsBio(Contender):
         import polars as pl
 
         if how_of(self.case) == "left_anti":
-            return self._query().collect().height
+            return int(self._query().collect().height)
         counts = self.library.count_overlaps(self.left, self.right, **self.columns)
         return int(counts.select(pl.col("count").sum()).collect().item())
 
     def first(self, rows: int) -> int:
-        return self._query().head(rows).collect().height
+        return int(self._query().head(rows).collect().height)
 
     def arrow(self, result: Any) -> Any:
         return result.rename({name: name.removesuffix("_1").removesuffix("_2") for name in result.columns}).to_arrow()

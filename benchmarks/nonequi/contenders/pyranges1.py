@@ -1,9 +1,7 @@
-"""pyranges1: intervals as its own kind of pandas frame. Releases from 1.0 on need Python 3.12."""
+"""pyranges1: intervals as its own kind of pandas frame."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +14,7 @@ from benchmarks.nonequi.intervals import CHROMOSOME, ONLY, how_of, interval_colu
 class PyRanges1(Contender):
     title = "pyranges1"
     packages = ("pyranges1", "pandas")
+    needs = "Python 3.12 or later"
     first_by = "the whole result"
 
     @classmethod
@@ -24,14 +23,14 @@ class PyRanges1(Contender):
 
     def load(self, files: Files) -> None:
         import pandas as pd
+        import pyranges1
 
-        library = import_module("pyranges1" if find_spec("pyranges1") else "pyranges")  # its name before 1.0
         columns = interval_columns(self.case)
         assert columns is not None
         frames = []
         for file, (start, end) in zip(files, columns, strict=True):
             frame = pd.read_parquet(file).rename(columns={start: "Start", end: "End"}).assign(Chromosome=CHROMOSOME)
-            frames.append(library.PyRanges(frame if "End" in frame else frame.assign(End=frame["Start"] + 1)))
+            frames.append(pyranges1.PyRanges(frame if "End" in frame else frame.assign(End=frame["Start"] + 1)))
         self.left, self.right = frames
 
     def rows(self) -> Any:
@@ -39,11 +38,11 @@ class PyRanges1(Contender):
             case "left_anti":
                 return self.left.overlap(self.right, invert=True)
             case how:
-                return self.left.join_ranges(self.right, join_type=how, suffix="_right")
+                return self.left.join_overlaps(self.right, join_type=how, suffix="_right")
 
     def count(self) -> int:
         if how_of(self.case) == "inner":
-            return int(self.left.count_overlaps(self.right)["NumberOverlaps"].sum())
+            return int(self.left.count_overlaps(self.right)["Count"].sum())
         return len(self.rows())
 
     def first(self, rows: int) -> int:

@@ -32,7 +32,7 @@ class SciPy(Contender):
         return int(self._neighbours(rows).num_rows)
 
     def _neighbours(self, points: int) -> pa.Table:
-        from scipy.spatial import KDTree
+        from scipy.spatial import KDTree  # type: ignore[import-untyped]
 
         question = self.case.question
         assert isinstance(question, Nearest)

@@ -1,7 +1,7 @@
 """Spark with bins made by hand: rows are put into bins, joined by an equality on the bin, and filtered.
 
-Several widths of bins are tried for each condition; the fastest is kept beside the tables and measured. OR of equalities is a
-union of joins, as-of joins are a union of both tables with a window, and the rest is Spark's own plan.
+Several widths of bins are tried for each case; the fastest is kept beside the tables and measured. OR of equalities is
+a union of joins, and an as-of join a window over the union of both tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.nonequi.case import Case, Files
 from benchmarks.nonequi.contenders.on_spark import OnSpark
-from benchmarks.nonequi.question import AsOf, Band, EitherEqual, Nearest, Overlap, Pairs, Streams, Within, WindowSums
+from benchmarks.nonequi.question import AsOf, Band, EitherEqual, Nearest, Overlap, Pairs, Streams, WindowSums, Within
 from benchmarks.nonequi.sql import condition, select
 
 TRIED = (0.5, 2.0, 8.0)  # times the width that the case suggests
@@ -31,12 +31,9 @@ class SparkWithBins(OnSpark):
                 return "how far away the nearest point is, is not known before"
             case AsOf() | Pairs((EitherEqual(),)):
                 return None
-            case Pairs(terms, how) | WindowSums(terms) as question:
-                if not all(isinstance(term, Within | Overlap | Band) for term in terms):
+            case Pairs() | WindowSums() as question:
+                if not all(isinstance(term, Within | Overlap | Band) for term in question.terms):
                     return "bins need a bound on both sides; this is Spark's own plan"
-                if isinstance(question, WindowSums) or how in ("inner", "left", "left_anti"):
-                    return None
-                return "takes a second pass"
         return None
 
     def load(self, files: Files) -> None:
@@ -52,18 +49,18 @@ class SparkWithBins(OnSpark):
                 return self.spark.sql(select(self.case.question))
         return self._binned(self.width)
 
-    def _best_width(self, file: Path) -> float:
+    def _best_width(self, file: Path) -> int:
         if not file.exists():
-            taken = {}
+            taken: dict[int, float] = {}
             for factor in TRIED:
-                width = factor * self.case.bin_width
+                width = int(factor * self.case.bin_width)
                 started = time.perf_counter()
                 self._binned(width).count()
                 taken[width] = time.perf_counter() - started
             file.write_text(json.dumps(min(taken, key=lambda width: taken[width])))
-        return float(json.loads(file.read_text()))
+        return int(json.loads(file.read_text()))
 
-    def _binned(self, width: float) -> Any:
+    def _binned(self, width: int) -> Any:
         """Pairs by bins; rows without a pair are put beside them by their number."""
         from pyspark.sql import functions as F
 
@@ -80,10 +77,10 @@ class SparkWithBins(OnSpark):
                     ends = (left, left), (f"{right} - {reach}", f"{right} + {reach}")
             number = len(left_bins)
             for side, (low, high), bins in zip("lr", ends, (left_bins, right_bins), strict=True):
-                every = f"explode(sequence(floor(({low}) / {width}), floor(({high}) / {width})))"
-                bins.append(f"{every if low != high else f'floor({low} / {width})'} AS {side}_bin{number}")
+                every = f"explode(sequence(({low}) div {width}, ({high}) div {width}))"
+                bins.append(f"{every if low != high else f'{low} div {width}'} AS {side}_bin{number}")
             # A pair that shares several bins counts in the first.
-            once.append(f"l_bin{number} = floor(greatest({ends[0][0]}, {ends[1][0]}) / {width})")
+            once.append(f"l_bin{number} = greatest({ends[0][0]}, {ends[1][0]}) div {width}")
         left, right = self.left, self.right
         for text in left_bins:
             left = left.selectExpr("*", text)
