@@ -189,9 +189,15 @@ def _league_table(figures: Figures, output: str, league: League) -> Iterator[str
             continue
         taken = [figures.cpu_s(case, rows, output, name) for name in names]
         best = min((one for one in taken if one is not None), default=None)
-        shown = [f"**{cell}**" if one is not None and one == best else cell for one, cell in zip(taken, cells, strict=True)]
+        shown = [
+            f"**{cell}**" if one is not None and one == best else cell for one, cell in zip(taken, cells, strict=True)
+        ]
         results = figures.results(case, rows)
-        yield f"| {CASES[case].title} | {short(rows)} | {short(results) if results is not None else ''} | " + " | ".join(shown) + " |"
+        yield (
+            f"| {CASES[case].title} | {short(rows)} | {short(results) if results is not None else ''} | "
+            + " | ".join(shown)
+            + " |"
+        )
     yield ""
 
 

@@ -44,7 +44,9 @@ def holds(term: Term, left: pa.Table, right: pa.Table) -> np.ndarray:
             return OPERATORS[symbol]((column(a) + column(b)) % modulus, remainder)
     found = comparisons([term])
     assert found is not None
-    return np.logical_and.reduce([OPERATORS[one.operator](column(one.left), column(one.right) + one.shift) for one in found])
+    return np.logical_and.reduce(
+        [OPERATORS[one.operator](column(one.left), column(one.right) + one.shift) for one in found]
+    )
 
 
 def by_definition(case: Case, left: pa.Table, right: pa.Table) -> pa.Table:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.nonequi import runner
 from benchmarks.nonequi.case import Case, Files, write_tables
 from benchmarks.nonequi.cases import CASES
 from benchmarks.nonequi.contenders import CONTENDERS, find
 from benchmarks.nonequi.limits import Ended, Limits, exceeded, run_within
 from benchmarks.process_tree import Process, cpu_seconds, forget_peaks, peak_bytes, tree
+
+from benchmarks.nonequi import runner
 
 ANSWER = {"rows": 3, "checksum": 7}
 MEASURED = {"runs": [{"cpu_s": 1.0, "wall_s": 2.0, "peak_bytes": 10}], "answer": ANSWER, "versions": {}}
@@ -94,7 +95,9 @@ def test_a_child_that_takes_too_long_ends_with_all_that_it_has_started(tmp_path:
         "pathlib.Path('child').write_text(str(child.pid))\n"
         "child.wait()"
     )
-    ended = run_within([sys.executable, "-c", script], tmp_path, tmp_path / "phases", Limits(cpu_s=0.2, wall_factor=1e6))
+    ended = run_within(
+        [sys.executable, "-c", script], tmp_path, tmp_path / "phases", Limits(cpu_s=0.2, wall_factor=1e6)
+    )
     assert ended.excess == "time: more than 0.2 CPU seconds"
     assert int((tmp_path / "child").read_text()) not in tree(os.getpid())
     with pytest.raises(ProcessLookupError):
@@ -130,7 +133,11 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     runner.run_all(cases, ["dovetail", "duckdb"], [100], ["rows", "count"], **options)
     found = runner.run_all(cases, ["dovetail", "duckdb", "dovetail_spark"], [100], ["rows"], **options)
     assert asked == ["dovetail", "dovetail_spark"]  # nothing twice; a stream is not counted, and DuckDB has none
-    assert [("runs" in one, "cannot" in one) for one in found["entries"]] == [(True, False), (False, True), (True, False)]
+    assert [("runs" in one, "cannot" in one) for one in found["entries"]] == [
+        (True, False),
+        (False, True),
+        (True, False),
+    ]
     assert runner.read(options["file"]) == json.loads(json.dumps(found))
     found = runner.run_all([CASES["point"]], ["polars"], [100], ["rows"], **options)
     assert found["entries"][-1]["absent"]
