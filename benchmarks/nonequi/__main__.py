@@ -16,7 +16,7 @@ from benchmarks.nonequi.contenders import CONTENDERS
 from benchmarks.nonequi.environments import ROOT
 from benchmarks.nonequi.limits import Limits
 from benchmarks.nonequi.page import write_page
-from benchmarks.nonequi.runner import Entry, run_all
+from benchmarks.nonequi.runner import NO_FIGURES, Entry, read, run_all
 
 DATA = ROOT / "build" / "nonequi"
 
@@ -59,10 +59,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def print_entry(entry: Entry) -> None:
-    said = next(
-        (f"{word}: {entry[word]}" for word in ("cannot", "absent", "time", "memory", "error") if word in entry), ""
-    )
-    if not said:
+    word = next((word for word in NO_FIGURES if word in entry), None)
+    if word:
+        said = f"{word}: {entry[word]}"
+    else:
         cpu, wall = (statistics.median(run[name] for run in entry["runs"]) for name in ("cpu_s", "wall_s"))
         peak = max(run["peak_bytes"] for run in entry["runs"])
         said = f"{cpu:.3f} CPU s, {wall:.3f} s, {peak / 1e6:,.0f} MB, {entry['answer']['rows']:,} rows"

@@ -23,9 +23,9 @@ class Limits:
     """Of a run."""
     memory_bytes: int = 8 * 10**9
     """Of the process and all that it has started."""
-    wall_factor: float = 4.0
+    wall_factor: float = 20.0
     """A run may take this many times as long by the clock: for systems that wait, and where others need the cores."""
-    prepare_s: float = 300.0
+    prepare_s: float = 900.0
     """By the clock, for all that is not measured."""
 
 

@@ -124,24 +124,35 @@ def _opening(figures: Figures) -> str:
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     contenders = {entry["contender"] for entry in figures.measured}
     lines = [
-        "# Joins without equal keys\n",
-        "Read this page when you compare systems for inequalities, ranges, overlaps, bands, as-of joins or nearest neighbours.\n",
-        f"{len({case for case, _ in figures.cases()})} cases, {len(contenders)} contenders, each written as its documentation "
-        "recommends and given the whole machine: "
-        f"{machine['cpus']} cores ({machine['cpu']}, {machine['memory_bytes'] / 2**30:.0f} GB), {when}. "
-        "The page is written by a script from the figures of one run. "
-        "`make bench-nonequi` repeats it, and [its README](../benchmarks/nonequi/README.md) says how everything is measured.\n",
+        "# Joins without equal keys",
+        prose(
+            """Read this page when you compare systems for inequalities, ranges, overlaps, bands, as-of joins or nearest
+            neighbours."""
+        ),
+        prose(
+            f"""{len({case for case, _ in figures.cases()})} cases, {len(contenders)} contenders, each written as its
+            own documentation recommends and given the whole machine: {machine["cpus"]} cores ({machine["cpu"]}),
+            {machine["memory_bytes"] / 2**30:.0f} GB, {when}. A script writes this page from the figures of a run.
+            `make bench-nonequi` repeats it; `benchmarks/nonequi/README.md` says how everything is measured."""
+        ),
     ]
     if loads and max(loads) > machine["cpus"]:
         lines.append(
-            f"**Other work ran on this machine** (load average {min(loads):.0f} to {max(loads):.0f} on {machine['cpus']} cores). "
-            "Seconds by the clock mean nothing then, so all figures are CPU seconds of the process and all that it "
-            "started. They include what contention for caches costs. Take them for orders of magnitude, "
-            "and small differences for none.\n"
+            prose(
+                f"""**Other programs ran on this machine**: the load average was {min(loads):.0f} to {max(loads):.0f} on
+                {machine["cpus"]} cores. Seconds by the clock mean little then, so all figures are CPU seconds of the
+                process and all that it started. Contention for caches is in them. Read them as orders of magnitude; a
+                difference of less than half means nothing."""
+            )
         )
     else:
-        lines.append("Figures are CPU seconds, medians of up to three runs.\n")
-    return "\n".join(lines)
+        lines.append("Figures are CPU seconds, medians of up to three runs.")
+    return "\n\n".join(lines) + "\n"
+
+
+def prose(text: str) -> str:
+    """A paragraph on one line."""
+    return " ".join(text.split())
 
 
 def _losses(figures: Figures, reasons: Mapping[str, Mapping[str, str]]) -> str:
@@ -165,8 +176,7 @@ def _table(figures: Figures, output: str) -> str:
     words = {
         "rows": "CPU seconds to build all rows with all columns; on Spark, to write them to its `noop` sink.",
         "count": "CPU seconds to count the rows of the result.",
-        "first": "CPU seconds until 1,000 rows of the result are there, whichever; each contender in the way that is "
-        "fastest for it.",
+        "first": "CPU seconds until any 1,000 rows of the result are there.",
     }
     lines = [f"## {TITLES[output]}\n", words[output] + "\n"]
     if output != "count":
@@ -212,7 +222,7 @@ def _cell(figures: Figures, case: str, rows: int, output: str, name: str) -> str
         return ""
     word = next((word for word in NO_FIGURE_WORDS if word in entry), None)
     if word in ("cannot", "absent"):
-        return "–"
+        return "-"
     taken = figures.cpu_s(case, rows, output, name)
     return word or seconds(taken or 0.0)
 
@@ -220,8 +230,11 @@ def _cell(figures: Figures, case: str, rows: int, output: str, name: str) -> str
 def _memory(figures: Figures) -> str:
     lines = [
         "## Memory\n",
-        "The most megabytes of the process and all that it has started while it builds the whole result: libraries and inputs "
-        "included. Processes on Spark share memory, which is counted more than once.\n",
+        prose(
+            """The most megabytes of the process and all that it has started while it builds the whole result, libraries
+            and inputs included. Processes on Spark share memory, which is counted more than once."""
+        )
+        + "\n",
     ]
     names = [name for name in CONTENDERS if _has_figure(figures, "rows", name)]
     lines.append("| case | rows | " + " | ".join(find(name).title for name in names) + " |")
@@ -248,8 +261,12 @@ def _cannot(figures: Figures) -> str:
                     cases.append(entry["case"])
     lines = [
         "## Entries without a figure\n",
-        "A dash is a case that the system has nothing for, or a package that could not be installed. `time` and `memory` are limits that were "
-        "exceeded, `wrong` is an answer that differs from that of most others, and an empty cell was not run.\n",
+        prose(
+            """A dash is a case that the system has nothing for, or a package that could not be installed. `time` and
+            `memory` are limits that were exceeded, `wrong` is an answer that differs from that of most others, and an
+            empty cell was not run."""
+        )
+        + "\n",
         "| contender | why | cases |",
         "|---|---|---|",
     ]
@@ -286,12 +303,17 @@ def _method(figures: Figures) -> str:
     return "\n".join(
         [
             "## How it was measured\n",
-            f"Each entry is a fresh process that loads the tables, runs the query on {WARM_ROWS:,} rows, and then up to "
-            f"{figures.run['runs']} times in full, within {limits['cpu_s']:g} CPU seconds and "
-            f"{limits['memory_bytes'] / 1e9:g} GB. All contenders had to agree on the number of rows and on a checksum of which rows are "
-            "beside each other. Tables in process are in memory, in each system's own form; those on Spark are Parquet files.\n",
-            f"Python {machine['python']}, {machine['system']}, "
-            + ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
+            prose(
+                f"""Each entry is a fresh process that loads the tables, runs the query on {WARM_ROWS:,} rows, and then
+                up to {figures.run["runs"]} times in full, within {limits["cpu_s"]:g} CPU seconds and
+                {limits["memory_bytes"] / 1e9:g} GB. All contenders had to agree on the number of rows and on a checksum
+                of which rows are beside each other. In process, tables are in memory, in each system's own form; on
+                Spark they are Parquet files."""
+            )
+            + "\n",
+            ", ".join(
+                [f"Python {machine['python']}", machine["system"], *(f"{n} {versions[n]}" for n in sorted(versions))]
+            )
             + ".\n",
             "The first rows were asked for by:\n",
             "| contender | by |",

@@ -50,8 +50,8 @@ def draw(title: str, points: Mapping[str, Mapping[str, float]], names: Mapping[s
         shapes.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{FAINT}" stroke-dasharray="2 3"/>')
         shapes.append(_text(LEFT - 10, y + 4, case, anchor="end", size=13))
         # Ours is drawn last, on top of the others.
-        for name in sorted(line, key=lambda name: name in ("dovetail", "dovetail_spark")):
-            shapes.append(_dot(x(line[name]), y, name, f"{names[name]}: {line[name]:.3g} s"))
+        order = sorted(line, key=lambda name: name in ("dovetail", "dovetail_spark"))
+        shapes += [_dot(x(line[name]), y, name, f"{names[name]}: {line[name]:.3g} s") for name in order]
     for number, name in enumerate(shown):
         px, py = 24 + (number % 5) * 175, bottom + 42 + 22 * (number // 5)
         shapes += [_dot(px, py, name, names[name]), _text(px + 12, py + 4, names[name], size=13)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
+import pyarrow as pa
+
 from benchmarks.nonequi.case import Case, Files
 from benchmarks.nonequi.contender import Contender
 from benchmarks.nonequi.question import AsOf, Nearest, Pairs, Streams
@@ -29,14 +31,18 @@ class Chdb(Contender):
                 return "outer joins need an equality"
         return None
 
-    def load(self, files: Files) -> None:
+    def __init__(self, case: Case) -> None:
         from chdb import session
 
+        super().__init__(case)
         self.directory = tempfile.TemporaryDirectory(prefix="chdb-")
-        self.session = session.Session(self.directory.name)
+        self.session = session.Session(self.directory.name)  # a process may have one
+
+    def load(self, files: Files) -> None:
         for name, file in zip("lr", files, strict=True):
             # Its rule for files makes columns nullable, which as-of joins refuse.
             rule = "SETTINGS schema_inference_make_columns_nullable = 0"
+            self.session.query(f"DROP TABLE IF EXISTS {name}")
             self.session.query(f"CREATE TABLE {name} ENGINE = Memory AS SELECT * FROM file('{file}', Parquet) {rule}")
 
     def rows(self) -> Any:
@@ -49,8 +55,6 @@ class Chdb(Contender):
     def first(self, rows: int) -> int:
         found = 0
         with self.session.send_query(self._query(), "ArrowStream") as stream:
-            import pyarrow as pa
-
             for part in stream:
                 found += sum(batch.num_rows for batch in pa.ipc.open_stream(part.bytes()))
                 if found >= rows:

@@ -1,10 +1,8 @@
 """The logic of the benchmark of joins without equal keys: its contenders need not be installed."""
 
 import json
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from benchmarks.nonequi.case import Case, Files, write_tables
 from benchmarks.nonequi.cases import CASES
 from benchmarks.nonequi.contenders import CONTENDERS, find
 from benchmarks.nonequi.limits import Ended, Limits, exceeded, run_within
-from benchmarks.process_tree import Process, cpu_seconds, forget_peaks, peak_bytes, tree
+from benchmarks.process_tree import Process, cpu_seconds, forget_peaks, peak_bytes
 
 from benchmarks.nonequi import runner
 
@@ -70,9 +68,9 @@ def test_an_entry_has_figures_or_says_why_not(ended: Ended, measured: dict[str, 
     [
         ("run", 1, 1, 10, None),
         ("run", 1, 61, 10, "time: more than 60 CPU seconds"),
-        ("run", 241, 1, 10, "time: more than 240 seconds"),
-        ("prepare", 241, 200, 10, None),
-        ("compare", 301, 1, 10, "time: more than 300 s before or after the run"),
+        ("run", 1201, 1, 10, "time: more than 1200 seconds"),
+        ("prepare", 801, 200, 10, None),
+        ("compare", 901, 1, 10, "time: more than 900 s before or after the run"),
         ("prepare", 1, 1, 9 * 10**9, "memory: more than 8 GB"),
     ],
 )
@@ -99,11 +97,8 @@ def test_a_child_that_takes_too_long_ends_with_all_that_it_has_started(tmp_path:
         [sys.executable, "-c", script], tmp_path, tmp_path / "phases", Limits(cpu_s=0.2, wall_factor=1e6)
     )
     assert ended.excess == "time: more than 0.2 CPU seconds"
-    assert int((tmp_path / "child").read_text()) not in tree(os.getpid())
-    with pytest.raises(ProcessLookupError):
-        for _ in range(1000):  # until init has seen it end
-            os.kill(int((tmp_path / "child").read_text()), 0)
-            time.sleep(0.01)
+    status = Path("/proc") / (tmp_path / "child").read_text() / "status"
+    assert not status.exists() or "State:\tZ" in status.read_text()  # gone, or not yet buried
 
 
 def test_a_process_and_its_children_are_counted() -> None:
