@@ -36,7 +36,7 @@ def checksum_sql(question: Question) -> str:
     """Two columns of the query that has the answer, for systems whose results stay where they are."""
     left, right = checked_columns(question)
     other = f"coalesce({right}, -1)" if right else "-1"
-    return f"count(*), coalesce(sum(({left} + 1) * ({other} + 2) % {PRIME}), 0)"
+    return f"count(*), coalesce(sum((coalesce({left}, -1) + 1) * ({other} + 2) % {PRIME}), 0)"
 
 
 def answer_of(result: pa.Table, question: Question) -> Answer:

@@ -129,11 +129,10 @@ def mark_wrong_answers(entries: Iterable[Entry]) -> None:
     groups: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in entries:
         entry.pop("wrong", None)
-        if "answer" in entry and entry["output"] != "first":
+        if "answer" in entry:
             groups.setdefault((entry["case"], entry["rows"]), []).append(entry)
-        elif "answer" in entry and entry["answer"]["rows"] < FIRST_ROWS <= entry["rows"]:
-            entry["wrong"] = f"only {entry['answer']['rows']:,} rows"
-    for group in groups.values():
+    for every in groups.values():
+        group = [entry for entry in every if entry["output"] != "first"]
         for kind in ("rows", "checksum"):
             given = [entry for entry in group if entry["answer"][kind] is not None]
             votes = Counter(entry["answer"][kind] for entry in given).most_common(2)
@@ -144,3 +143,7 @@ def mark_wrong_answers(entries: Iterable[Entry]) -> None:
                 value = entry["answer"][kind]
                 if tie or value != votes[0][0]:
                     entry.setdefault("wrong", f"{kind} {value:,}; most others have {votes[0][0]:,}")
+        results = max((entry["answer"]["rows"] for entry in group if "wrong" not in entry), default=0)
+        for entry in every:
+            if entry["output"] == "first" and entry["answer"]["rows"] < min(FIRST_ROWS, results):
+                entry["wrong"] = f"only {entry['answer']['rows']:,} rows"

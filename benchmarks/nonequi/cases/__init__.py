@@ -8,7 +8,13 @@ from benchmarks.nonequi.cases import (
     bands,
     either_equal,
     equality_and_inequality,
+    genomic,
     nearest,
+    of_datafusion,
+    of_duckdb,
+    of_glow,
+    of_polars,
+    of_tpch,
     outer_overlap,
     overlap,
     point_in_interval,
@@ -32,4 +38,5 @@ KINDS = (
     outer_overlap,
     streams,
 )
-CASES: dict[str, Case] = {case.name: case for kind in KINDS for case in kind.CASES}
+OF_OTHERS = (of_duckdb, of_datafusion, of_polars, of_tpch, genomic, of_glow)
+CASES: dict[str, Case] = {case.name: case for kind in (*KINDS, *OF_OTHERS) for case in kind.CASES}

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from benchmarks.nonequi.case import Case, Files
 from benchmarks.nonequi.contender import Contender
-from benchmarks.nonequi.intervals import CHROMOSOME, ONLY, how_of, interval_columns
+from benchmarks.nonequi.intervals import CHROMOSOME, ONLY, chromosome_columns, how_of, interval_columns
 
 
 class Bioframe(Contender):
@@ -26,8 +26,9 @@ class Bioframe(Contender):
         columns = interval_columns(self.case)
         assert columns is not None
         frames = []
-        for side, file, (start, end) in zip("lr", files, columns, strict=True):
-            frame = pd.read_parquet(file).assign(**{f"{side}_chrom": CHROMOSOME})
+        for side, file, (start, end), key in zip("lr", files, columns, chromosome_columns(self.case), strict=True):
+            frame = pd.read_parquet(file)
+            frame[f"{side}_chrom"] = frame[key].astype(str) if key else CHROMOSOME
             frames.append(frame if end in frame else frame.assign(**{end: frame[start] + 1}))
         self.left, self.right = frames
         names = [(f"{side}_chrom", *pair) for side, pair in zip("lr", columns, strict=True)]

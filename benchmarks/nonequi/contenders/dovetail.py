@@ -50,6 +50,8 @@ class Dovetail(Contender):
         match self.case.question:
             case Pairs(terms, "inner"):
                 return int(dovetail.count(self.left, self.right, on(terms)))
+            case Pairs(_, "right"):
+                return int(self._join(columns=["r_id"]).num_rows)
         return int(self._join(columns=["l_id"]).num_rows)
 
     def first(self, rows: int) -> int:

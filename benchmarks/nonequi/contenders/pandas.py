@@ -63,7 +63,8 @@ class Pandas(Contender):
             case Pairs((EitherEqual(),)):
                 return len(self.rows())
             case Pairs(terms, how):
-                return len(self._join(terms, how, {"left": ["l_id"], "right": []}))
+                only = {"left": [], "right": ["r_id"]} if how == "right" else {"left": ["l_id"], "right": []}
+                return len(self._join(terms, how, only))
         raise NotImplementedError(self.case.question)
 
     def first(self, rows: int) -> int:
@@ -83,4 +84,5 @@ class Pandas(Contender):
                 shifted[name] = self.right[one.right] + one.shift
             conditions.append((one.left, name, "==" if one.operator == "=" else one.operator))
         right = self.right.assign(**shifted) if shifted else self.right
-        return self.left.conditional_join(right, *conditions, how=how, output_columns=columns)
+        kind = "outer" if how == "full" else how
+        return self.left.conditional_join(right, *conditions, how=kind, output_columns=columns)

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.nonequi.case import Case, Files
 from benchmarks.nonequi.contender import Contender
-from benchmarks.nonequi.intervals import CHROMOSOME, ONLY, how_of, interval_columns
+from benchmarks.nonequi.intervals import CHROMOSOME, ONLY, chromosome_columns, how_of, interval_columns
 
 
 class PolarsBio(Contender):
@@ -28,9 +28,10 @@ class PolarsBio(Contender):
         columns = interval_columns(self.case)
         assert columns is not None
         frames = []
-        for file, (start, end) in zip(files, columns, strict=True):
+        for file, (start, end), key in zip(files, columns, chromosome_columns(self.case), strict=True):
             frame = pl.read_parquet(file).rename({start: "start", end: "end"}, strict=False)
-            frame = frame.with_columns(pl.lit(CHROMOSOME).alias("chrom"))
+            chromosome = pl.col(key).cast(pl.String) if key else pl.lit(CHROMOSOME)
+            frame = frame.with_columns(chromosome.alias("chrom"))
             if "end" not in frame.columns:
                 frame = frame.with_columns((pl.col("start") + 1).alias("end"))
             frame.config_meta.set(  # type: ignore[attr-defined]  # of polars-config-meta

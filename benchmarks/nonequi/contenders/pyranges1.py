@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from benchmarks.nonequi.case import Case, Files
 from benchmarks.nonequi.contender import Contender
-from benchmarks.nonequi.intervals import CHROMOSOME, ONLY, how_of, interval_columns
+from benchmarks.nonequi.intervals import CHROMOSOME, ONLY, chromosome_columns, how_of, interval_columns
 
 
 class PyRanges1(Contender):
@@ -28,8 +28,9 @@ class PyRanges1(Contender):
         columns = interval_columns(self.case)
         assert columns is not None
         frames = []
-        for file, (start, end) in zip(files, columns, strict=True):
-            frame = pd.read_parquet(file).rename(columns={start: "Start", end: "End"}).assign(Chromosome=CHROMOSOME)
+        for file, (start, end), key in zip(files, columns, chromosome_columns(self.case), strict=True):
+            frame = pd.read_parquet(file).rename(columns={start: "Start", end: "End"})
+            frame["Chromosome"] = frame[key].astype(str) if key else CHROMOSOME
             frames.append(pyranges1.PyRanges(frame if "End" in frame else frame.assign(End=frame["Start"] + 1)))
         self.left, self.right = frames
 

@@ -13,7 +13,18 @@ from typing import Any
 
 from benchmarks.nonequi.case import Case, Files
 from benchmarks.nonequi.contenders.on_spark import OnSpark
-from benchmarks.nonequi.question import AsOf, Band, EitherEqual, Nearest, Overlap, Pairs, Streams, WindowSums, Within
+from benchmarks.nonequi.question import (
+    AsOf,
+    Band,
+    Compare,
+    EitherEqual,
+    Nearest,
+    Overlap,
+    Pairs,
+    Streams,
+    WindowSums,
+    Within,
+)
 from benchmarks.nonequi.sql import condition, select
 
 TRIED = (0.5, 2.0, 8.0)  # times the width that the case suggests
@@ -32,7 +43,9 @@ class SparkWithBins(OnSpark):
             case AsOf() | Pairs((EitherEqual(),)):
                 return None
             case Pairs() | WindowSums() as question:
-                if not all(isinstance(term, Within | Overlap | Band) for term in question.terms):
+                keys = [term for term in question.terms if isinstance(term, Compare) and term.operator == "="]
+                ranges = [term for term in question.terms if isinstance(term, Within | Overlap | Band)]
+                if not ranges or len(keys) + len(ranges) < len(question.terms):
                     return "bins need a bound on both sides; this is Spark's own plan"
         return None
 
@@ -69,6 +82,8 @@ class SparkWithBins(OnSpark):
         left_bins, right_bins, once = [], [], []
         for term in question.terms:
             match term:
+                case Compare():
+                    continue  # an equality, which is in the condition
                 case Within(point, start, end):
                     ends = (point, point), (start, f"{end} - 1")
                 case Overlap(left_start, left_end, right_start, right_end):
