@@ -65,7 +65,7 @@ class Figures:
         entry = self.entries.get((case, rows, output, contender))
         if entry is None or "runs" not in entry or "wrong" in entry:
             return None
-        return statistics.median(run["cpu_s"] for run in entry["runs"])
+        return float(statistics.median(run["cpu_s"] for run in entry["runs"]))
 
     def cases(self) -> list[tuple[str, int]]:
         """Cases with their sizes, in the order of the suite."""
@@ -187,7 +187,7 @@ def _table(figures: Figures, output: str) -> str:
 
 
 def _league_table(figures: Figures, output: str, league: League) -> Iterator[str]:
-    names = [name for name in (league.ours, *league.others) if _has_figure(figures, output, name)]
+    names = [name for name in (league.ours, *league.others) if _has_run(figures, output, name)]
     if not names:
         return
     yield f"### {TITLES[output]}, {league.name}\n"
@@ -213,6 +213,12 @@ def _league_table(figures: Figures, output: str, league: League) -> Iterator[str
 
 def _has_figure(figures: Figures, output: str, name: str) -> bool:
     return any(figures.cpu_s(case, rows, output, name) is not None for case, rows in figures.cases())
+
+
+def _has_run(figures: Figures, output: str, name: str) -> bool:
+    """Whether it was tried: it has figures, or has failed."""
+    entries = (figures.entries.get((case, rows, output, name)) for case, rows in figures.cases())
+    return any(entry is not None and "cannot" not in entry and "absent" not in entry for entry in entries)
 
 
 def _cell(figures: Figures, case: str, rows: int, output: str, name: str) -> str:

@@ -46,7 +46,7 @@ def run_all(
     report: Callable[[Entry], None],
 ) -> dict[str, Any]:
     """All of these entries. The file is written after each, so that nothing is lost; entries that it has are kept."""
-    found = read(file) if file.exists() else {"machine": describe_machine(), "entries": []}
+    found: dict[str, Any] = read(file) if file.exists() else {"machine": describe_machine(), "entries": []}
     found |= {"limits": asdict(limits), "runs": runs}
     done = {key_of(entry) for entry in found["entries"]}
     for case in cases:

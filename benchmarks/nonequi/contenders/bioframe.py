@@ -39,7 +39,7 @@ class Bioframe(Contender):
 
         if how_of(self.case) == "left_anti":
             return bioframe.setdiff(self.left, self.right, **self.columns)
-        return bioframe.overlap(self.left, self.right, how_of(self.case), suffixes=("", ""), **self.columns)
+        return bioframe.overlap(self.left, self.right, how_of(self.case), **self.columns)
 
     def count(self) -> int:
         import bioframe
@@ -52,4 +52,5 @@ class Bioframe(Contender):
         return len(self.rows().head(rows))
 
     def arrow(self, result: Any) -> pa.Table:
-        return pa.Table.from_pandas(result, preserve_index=False)
+        names = {"r_id_": "r_id"}  # it appends an underscore
+        return pa.Table.from_pandas(result.rename(columns=names), preserve_index=False)

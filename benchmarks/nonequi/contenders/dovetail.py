@@ -30,7 +30,7 @@ class Dovetail(Contender):
     title = "Dovetail"
     environment = "spark"
     packages = ("dovetail-joins", "numba", "numpy", "pyarrow")
-    first_by = '`limit=`, `to="reader"` for best partners, `progressive` for streams'
+    first_by = "`limit=`, `progressive` for streams"
 
     @classmethod
     def cannot(cls, case: Case) -> str | None:
@@ -55,7 +55,7 @@ class Dovetail(Contender):
         return int(self._join(columns=["l_id"]).num_rows)
 
     def first(self, rows: int) -> int:
-        if isinstance(self.case.question, Pairs):
+        if isinstance(self.case.question, Pairs | AsOf | Nearest):
             return int(self._join(limit=rows).num_rows)
         found = 0
         for batch in self._batches():
@@ -86,8 +86,8 @@ class Dovetail(Contender):
 
         match self.case.question:
             case Streams(terms, files):
-                streams = [_reader(table, files) for table in (self.left, self.right)]
-                yield from (step.batch for step in dovetail.progressive(*streams, on(terms), memory=None))
+                left, right = (_reader(table, files) for table in (self.left, self.right))
+                yield from (step.batch for step in dovetail.progressive(left, right, on(terms), memory=None))
             case WindowSums():
                 yield from self._join().to_batches()
             case _:

@@ -31,8 +31,8 @@ class DuckDB(Contender):
         return self.connection.sql(self._query()).to_arrow_table()
 
     def count(self) -> int:
-        [(found,)] = self.connection.execute(f"SELECT count(*) FROM ({self._query()})").fetchall()
-        return int(found)
+        found: Any = self.connection.execute(f"SELECT count(*) FROM ({self._query()})").fetchall()
+        return int(found[0][0])
 
     def first(self, rows: int) -> int:
         found = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.nonequi.answer import Answer, checksum_sql
 from benchmarks.nonequi.case import Files
@@ -12,7 +12,7 @@ from benchmarks.nonequi.contender import Contender
 
 class OnSpark(Contender):
     environment = "spark"
-    packages: tuple[str, ...] = ("pyspark",)
+    packages: ClassVar[tuple[str, ...]] = ("pyspark",)
     first_by = "`take`"
 
     def load(self, files: Files) -> None:

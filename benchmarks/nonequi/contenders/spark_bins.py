@@ -79,7 +79,9 @@ class SparkWithBins(OnSpark):
 
         question = self.case.question
         assert isinstance(question, Pairs | WindowSums)
-        left_bins, right_bins, once = [], [], []
+        left_bins: list[str] = []
+        right_bins: list[str] = []
+        once = []
         for term in question.terms:
             match term:
                 case Compare():
@@ -88,8 +90,8 @@ class SparkWithBins(OnSpark):
                     ends = (point, point), (start, f"{end} - 1")
                 case Overlap(left_start, left_end, right_start, right_end):
                     ends = (left_start, f"{left_end} - 1"), (right_start, f"{right_end} - 1")
-                case Band(left, right, reach):
-                    ends = (left, left), (f"{right} - {reach}", f"{right} + {reach}")
+                case Band(mine, theirs, reach):
+                    ends = (mine, mine), (f"{theirs} - {reach}", f"{theirs} + {reach}")
             number = len(left_bins)
             for side, (low, high), bins in zip("lr", ends, (left_bins, right_bins), strict=True):
                 every = f"explode(sequence(({low}) div {width}, ({high}) div {width}))"
