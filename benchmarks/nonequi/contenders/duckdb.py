@@ -36,7 +36,8 @@ class DuckDB(Contender):
 
     def first(self, rows: int) -> int:
         found = 0
-        for batch in self.connection.execute(self._query()).to_arrow_reader(rows):
+        reader: Any = self.connection.execute(self._query()).to_arrow_reader(rows)
+        for batch in reader:
             found += batch.num_rows
             if found >= rows:
                 break

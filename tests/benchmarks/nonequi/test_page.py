@@ -52,7 +52,7 @@ def test_the_page(tmp_path: Path) -> None:
     assert (tmp_path / "nonequi_rows.svg").read_text().count("<circle") >= 4
     busy = RUN | {"entries": [entry("point", "dovetail", "rows", 0.2) | {"load": 9.0}]}
     write_page(busy, page, tmp_path)
-    assert "load average 9 to 9 on 2 cores" in page.read_text()
+    assert "load average was 9 to 9 on 2 cores" in page.read_text()
     assert "Nowhere in this run" in page.read_text()
 
 
