@@ -39,7 +39,7 @@ help:
 	@echo "make dist      wheel and source archive in dist/, each installed and tried in an empty environment of every Python"
 	@echo "make licences  the licences of all run-time dependencies, in locks/licences.md"
 	@echo "make bench     benchmarks against peers"
-	@echo "make bench-nonequi joins without equal keys, against fourteen other systems; writes docs/nonequi.md"
+	@echo "make bench-nonequi  joins without equal keys, against fourteen other systems; writes docs/nonequi.md"
 	@echo "make matrix    some tests on Spark with several versions of PySpark"
 	@echo "make fuzz      the slow randomised tests, with another seed each time"
 	@echo "make lock      resolve the locked versions anew from pyproject.toml"

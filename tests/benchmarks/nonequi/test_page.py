@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks.nonequi.page import Figures, losses, seconds, short, write_page
+from benchmarks.nonequi.environments import ROOT
+from benchmarks.nonequi.page import IMAGES, PAGE, Figures, losses, seconds, short, write_page
+from benchmarks.nonequi.runner import read
 
 
 def entry(case: str, contender: str, output: str, cpu_s: float | None, **more: Any) -> dict[str, Any]:
@@ -54,6 +56,13 @@ def test_the_page(tmp_path: Path) -> None:
     write_page(busy, page, tmp_path)
     assert "load average was 9 to 9 on 2 cores" in page.read_text()
     assert "Nowhere in this run" in page.read_text()
+
+
+def test_the_page_of_the_documentation_is_as_the_script_writes_it(tmp_path: Path) -> None:
+    last = max((ROOT / "benchmarks" / "nonequi" / "results").glob("*.json"))
+    write_page(read(last), tmp_path / PAGE.name, tmp_path)
+    for written in (PAGE, IMAGES / "nonequi_rows.svg", IMAGES / "nonequi_first.svg"):
+        assert (tmp_path / written.name).read_text() == written.read_text()
 
 
 def test_numbers() -> None:
