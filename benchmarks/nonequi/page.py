@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -296,15 +297,15 @@ def _one_line(text: str) -> str:
 
 def _method(figures: Figures) -> str:
     limits, machine = figures.run["limits"], figures.run["machine"]
-    versions: dict[str, str] = {}
-    for entry in figures.measured:
-        versions |= entry["versions"]
+    versions = {entry["contender"]: entry["versions"] for entry in figures.measured}
     cases = [
         f"| `{name}` | {CASES[name].title} | {CASES[name].source or 'ours'} |"
         for name in dict.fromkeys(name for name, _ in figures.cases())
     ]
-    first = [
-        f"| {find(name).title} | {find(name).first_by} |" for name in CONTENDERS if _has_figure(figures, "first", name)
+    contenders = [
+        f"| {find(name).title} | {', '.join(map(' '.join, versions[name].items()))} | {find(name).first_by} |"
+        for name in CONTENDERS
+        if name in versions
     ]
     return "\n".join(
         [
@@ -317,14 +318,10 @@ def _method(figures: Figures) -> str:
                 Spark they are Parquet files."""
             )
             + "\n",
-            ", ".join(
-                [f"Python {machine['python']}", machine["system"], *(f"{n} {versions[n]}" for n in sorted(versions))]
-            )
-            + ".\n",
-            "The first rows were asked for by:\n",
-            "| contender | by |",
-            "|---|---|",
-            *first,
+            f"The contenders, on Python {machine['python']}:\n",
+            "| contender | versions | the first rows were asked for by |",
+            "|---|---|---|",
+            *contenders,
             "\nThe cases:\n",
             "| name | what | from |",
             "|---|---|---|",
@@ -336,8 +333,8 @@ def _method(figures: Figures) -> str:
 
 def _points(figures: Figures, output: str) -> tuple[str, dict[str, dict[str, float]], dict[str, str]]:
     """For a plot: its title, seconds by case and contender, and the names of contenders."""
-    sizes = sorted({rows for case, rows in figures.cases() if not CASES[case].rows})
-    rows = sizes[-1] if sizes else 0
+    sizes = Counter(entry["rows"] for entry in figures.measured if not CASES[entry["case"]].rows)
+    rows = max(sizes, key=lambda size: sizes[size], default=0)  # the size of most figures
     points: dict[str, dict[str, float]] = {}
     for case, size in figures.cases():
         if size != rows:
