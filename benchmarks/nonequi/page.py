@@ -148,6 +148,8 @@ def _opening(figures: Figures) -> str:
         )
     else:
         lines.append("Figures are CPU seconds, medians of up to three runs.")
+    if note := figures.run.get("note"):
+        lines.append(note)
     return "\n\n".join(lines) + "\n"
 
 
