@@ -22,7 +22,7 @@ PYTEST := $(PY) -m pytest
 PIP := $(PY) -m pip --quiet --quiet --no-input
 SOURCES := $(wildcard src tests tools benchmarks)
 
-.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow test-slow-spark check lint format types contract import docs dist licences lock bench papers matrix fuzz clean
+.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow test-slow-spark check lint format types contract import docs dist licences lock bench bench-nonequi papers matrix fuzz clean
 
 help:
 	@echo "make demo      a join that answers while its data arrives"
@@ -39,6 +39,7 @@ help:
 	@echo "make dist      wheel and source archive in dist/, each installed and tried in an empty environment of every Python"
 	@echo "make licences  the licences of all run-time dependencies, in locks/licences.md"
 	@echo "make bench     benchmarks against peers"
+	@echo "make bench-nonequi  joins without equal keys, against fourteen other systems; writes docs/nonequi.md"
 	@echo "make matrix    some tests on Spark with several versions of PySpark"
 	@echo "make fuzz      the slow randomised tests, with another seed each time"
 	@echo "make lock      resolve the locked versions anew from pyproject.toml"
@@ -117,6 +118,26 @@ matrix: $(DEV) $(SELF)
 bench: $(DEV) $(SELF)
 	$(PY) -m benchmarks
 
+# Joins without equal keys, against other systems, in environments of their own: ROWS="100000 1000000" for other sizes.
+NONEQUI := .venv-nonequi
+ROWS ?= 100000
+FIGURES ?= benchmarks/nonequi/results/$(shell date -u +%Y-%m-%d).json
+
+$(NONEQUI)/tables.stamp: locks/nonequi-tables.txt
+$(NONEQUI)/polars_bio.stamp: locks/nonequi-polars-bio.txt
+$(NONEQUI)/spark.stamp: locks/build.txt locks/nonequi-spark.txt
+
+$(NONEQUI)/%.stamp:
+	@echo "==> set-up: locked packages into $(NONEQUI)/$*; a few minutes, once"
+	@python=$$(tools/find-python) && "$$python" -m venv --clear $(NONEQUI)/$*
+	@for lock in $^; do $(NONEQUI)/$*/bin/python -m pip --quiet --quiet --no-input install --require-hashes --requirement $$lock; done
+	@if test $* = spark; then $(NONEQUI)/spark/bin/python -m pip --quiet install --no-build-isolation --no-deps --editable .; fi
+	@touch $@
+
+bench-nonequi: $(NONEQUI)/tables.stamp $(NONEQUI)/polars_bio.stamp $(NONEQUI)/spark.stamp
+	$(NONEQUI)/tables/bin/python -m benchmarks.nonequi run --rows $(ROWS) --json $(FIGURES)
+	$(NONEQUI)/tables/bin/python -m benchmarks.nonequi page $(FIGURES)
+
 # The claims of the papers behind the algorithms, against benchmarks/papers/expected.toml. Those that are judged by CPU
 # time are left out, because other loads on a machine disturb them: `python -m benchmarks.papers` has all.
 papers: $(DEV) $(SELF)
@@ -173,8 +194,11 @@ lock: $(DEV)
 	$(COMPILE) pyproject.toml --extra spark --constraint locks/dev.txt --output-file locks/run.txt
 	$(COMPILE) --group build --constraint locks/dev.txt --output-file locks/build.txt
 	$(COMPILE) --group docs --constraint locks/dev.txt --output-file locks/docs.txt
+	$(COMPILE) --group nonequi-tables --output-file locks/nonequi-tables.txt
+	$(COMPILE) --group nonequi-polars-bio --output-file locks/nonequi-polars-bio.txt
+	$(COMPILE) pyproject.toml --extra spark --group nonequi-spark --constraint locks/dev.txt --output-file locks/nonequi-spark.txt
 
 clean:
-	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(NONEQUI) build dist site src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

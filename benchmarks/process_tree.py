@@ -1,14 +1,15 @@
-"""CPU seconds of this process and all that it has started: the JVM and its Python workers."""
+"""CPU seconds and memory of a process and all that it has started: the JVM and its Python workers."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 TICK = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Used(NamedTuple):
@@ -16,28 +17,65 @@ class Used(NamedTuple):
     wall: float
 
 
+class Process(NamedTuple):
+    cpu: float  # with that of its children that have ended
+    resident_bytes: int
+
+
 def measure(run: Callable[[], object]) -> Used:
     """What one run takes."""
-    before, started = _seconds(), time.perf_counter()
+    before, started = cpu_seconds(), time.perf_counter()
     run()
-    wall, after = time.perf_counter() - started, _seconds()
-    # A worker that has ended in between takes its seconds along.
-    return Used(sum(after.values()) - sum(before[pid] for pid in before if pid in after), wall)
+    wall = time.perf_counter() - started
+    return Used(cpu_seconds() - before, wall)
 
 
-def _seconds() -> dict[int, float]:
-    """By process."""
-    found: dict[int, tuple[int, float]] = {}
+def cpu_seconds() -> float:
+    """Of this process, exactly, and of its descendants, in ticks of the kernel."""
+    own, ended = time.process_time(), os.times()
+    others = sum(process.cpu for pid, process in tree(os.getpid()).items() if pid != os.getpid())
+    return own + ended.children_user + ended.children_system + others
+
+
+def tree(root: int) -> dict[int, Process]:
+    """The process and its descendants."""
+    found: dict[int, tuple[int, Process]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue
-            found[int(entry.name)] = (int(fields[1]), (int(fields[11]) + int(fields[12])) / TICK)
-    tree, todo = {}, [os.getpid()]
+                continue  # it has ended
+            cpu = sum(map(int, fields[11:15])) / TICK
+            found[int(entry.name)] = (int(fields[1]), Process(cpu, int(fields[21]) * PAGE_BYTES))
+    members, todo = {}, [root] * (root in found)
     while todo:
         pid = todo.pop()
-        tree[pid] = found[pid][1]
+        members[pid] = found[pid][1]
         todo += [child for child, (parent, _) in found.items() if parent == pid]
-    return tree
+    return members
+
+
+def forget_peaks() -> None:
+    """From now on, `peak_bytes` is the most since this call."""
+    for pid in tree(os.getpid()):
+        try:
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+        except OSError:
+            continue
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had, and each of its descendants: their sum, where there are several."""
+    return sum(_high_water(pid) for pid in tree(os.getpid()))
+
+
+def _high_water(pid: int) -> int:
+    return next((int(line.split()[1]) * 1024 for line in _status(pid) if line.startswith("VmHWM:")), 0)
+
+
+def _status(pid: int) -> Iterator[str]:
+    try:
+        yield from Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return

@@ -7,11 +7,9 @@ A process of its own gives every scenario a fresh memory, and libraries that hav
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -22,6 +20,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.machine import describe_machine, versions
 from benchmarks.runner import known, load
 from benchmarks.table import print_header, print_list, print_outcome, print_table
 from dovetail.errors import InputError
@@ -51,7 +50,7 @@ def bench(names: Sequence[str], file: Path | None, console: Console) -> bool:
     started = datetime.now().astimezone()
     file = file or RESULTS / f"{started:%Y-%m-%d-%H%M%S}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    machine = describe_machine()
+    machine = describe_machine() | {"versions": versions(("dovetail-joins", *PACKAGES))}
     print_header(console, machine)
     outcomes = []
     for name in names or known():
@@ -78,24 +77,3 @@ def run_alone(name: str) -> dict[str, Any]:
             return report
     last = (child.stderr.strip() or f"exit code {child.returncode}").splitlines()[-1]
     return {"scenario": name, "failed": last}
-
-
-def describe_machine() -> dict[str, Any]:
-    """What figures depend on."""
-    return {
-        "cpu": _processor(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "system": platform.platform(terse=True),
-        "python": platform.python_version(),
-        "load": [round(load, 2) for load in os.getloadavg()],
-        "versions": {name: importlib.metadata.version(name) for name in ("dovetail-joins", *PACKAGES)},
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

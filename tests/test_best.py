@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from tests.best_oracle import check_join
 from tests.effort import repeat
 from tests.random_rows import MORE_CONDITIONS, random_rows
 from tests.seed import seeded
 
+import dovetail
 from dovetail.testing.random_joins import CONDITIONS
 
 ORDERS = (
@@ -65,3 +68,14 @@ def test_random_joins_are_the_definition(case: int) -> None:
         ties=ties,
         threads=rng.choice((1, 2)),
     )
+
+
+@pytest.mark.parametrize("limit", [1, 7, 60])
+def test_a_limit_has_the_first_rows(limit: int) -> None:
+    """Of a left join each left row has a result, so no others are looked at."""
+    left, right = (pa.table({name: np.random.default_rng(4).random(50)}) for name in "xy")
+    for how in ("left", "inner"):
+        whole, some = (
+            dovetail.join(left, right, "l.x < r.y", how, top=2, order_by="r.y", limit=most) for most in (None, limit)
+        )
+        assert some.to_pydict() == whole.slice(0, limit).to_pydict()

@@ -109,10 +109,43 @@ def separate_sides(comparison: Call, binder: Binder) -> Call | None:
     a, b = comparison.args
     if a.type is None or b.type is None or not types.is_exact(a.type):
         return None
+    if residues := _same_residues(comparison, binder):
+        return residues
     first, second = _terms(a, 1), _terms(b, -1)
     if first is None or second is None:
         return None
     return _rebuilt(comparison.function, first + second, binder)
+
+
+def _same_residues(comparison: Call, binder: Binder) -> Call | None:
+    """(l.x + r.y) % 5 = 0 as (l.x % 5 + 5) % 5 = (5 - r.y % 5) % 5: both sides are from 0 to 4, whatever their signs.
+
+    Only for 0, because a remainder has the sign of the sum.
+    """
+    match comparison:
+        case Call("=" | "!=", (Call("%", (total, Literal(int(modulus)))), Literal(0))):
+            terms = _terms(total, 1) if t.is_signed_integer(type_of(total)) else None
+        case _:
+            return None
+    if terms is None or not 0 < abs(modulus) < EXACT_BIGINT:
+        return None
+    number = Literal(abs(modulus), types.INT64)
+    left = [term for term in terms if sides_of(term.value) == LEFT]
+    right = [term for term in terms if sides_of(term.value) != LEFT]
+    if all(term.sign < 0 for term in left):
+        left, right = ([Term(-sign, value) for sign, value in part] for part in (left, right))
+
+    def remainder(part: list[Term]) -> Expression:
+        return binder.call("%", _sum(part, binder), number)
+
+    if all(term.sign < 0 for term in right):  # which is then not negated
+        other = binder.call("+", remainder([Term(1, value) for _, value in right]), number)
+    else:
+        other = binder.call("-", number, remainder(right))
+    first = binder.call("%", binder.call("+", remainder(left), number), number)
+    found = binder.call(comparison.function, first, binder.call("%", other, number))
+    assert isinstance(found, Call)
+    return found
 
 
 def _terms(expression: Expression, sign: int) -> list[Term] | None:

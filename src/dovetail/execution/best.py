@@ -42,7 +42,8 @@ def join_best(
     piece_bytes = _piece_size(plan.memory_bytes, resident.nbytes)
     passing = load(left, None if plan.memory_bytes is None else piece_bytes)
     threads = threads if passing.scan.rows + resident.scan.rows >= FEW_ROWS else 1
-    batches = _pieces(plan, passing, resident, schema, threads, batch_bytes, piece_bytes)
+    enough = limit if plan.how is JoinType.LEFT else None  # each of these left rows has a result
+    batches = _pieces(plan, passing, resident, schema, threads, batch_bytes, piece_bytes, enough)
     yield from limit_rows(Watch(observer).count_batches(batches), limit)
 
 
@@ -66,12 +67,13 @@ def _pieces(
     threads: int,
     batch_bytes: int,
     piece_bytes: int,
+    enough: int | None,
 ) -> Iterator[pa.RecordBatch]:
     assert plan.best is not None
     table = right.scan.to_table()
     theirs = one_batch(table, table.schema)
     whole = left.nbytes <= piece_bytes
-    table = left.scan.to_table() if whole else None
+    table = left.scan.to_table().slice(0, enough) if whole else None
     share = table is not None and len(table.to_batches()) == 1  # else the piece is a copy
     for mine in [one_batch(table, table.schema)] if table is not None else left.batches(piece_bytes):
         with allow_threads(threads):
