@@ -3,7 +3,7 @@
     arriving   batch --> probe the other side's residents --> results, credited to regions of values and to rows
                      \\-> when full, evict a block of the least useful region (regions.py); then keep the batch
     reactive   evict residents; blocks x blocks, one inner block per step, re-entrant (blockwise/block_join.py)
-    cleanup    evict all residents, then blocks x blocks with all memory
+    cleanup    evict all residents, then join all blocks: range by range if keys are equal, else blocks x blocks
 
 Guarantee: every matching pair exactly once. Pairs whose rows were joined in memory are recognised by the residence rule
 (storage/residence.py). An arriving batch waits for at most one inner block of background work, however much is on disk.
@@ -16,8 +16,9 @@ between batches. Equal keys are found in a hash table and values are sorted when
 use sorted runs. The arriving phase lasts until both sides have ended (Alg. 1 prints one). Rows count in a region once
 they are kept. Results of ranges are credited to the region of each partner's own value. Ticks are those of a logical
 clock, taken when a batch probes. The loop of Alg. 4 tests for exhaustion first. Cleanup starts by flushing, without
-which residents would miss rows that were evicted before they arrived. Inner blocks that cannot match are skipped. Once
-a side has ended and none of it was spilled, rows of the other side are not kept; `reload` is footnote 1.
+which residents would miss rows that were evicted before they arrived. Blocks of equal keys are then joined by ranges of
+codes, each row read once (blockwise/range_join.py). Inner blocks that cannot match are skipped. Once a side has ended
+and none of it was spilled, rows of the other side are not kept; `reload` is footnote 1.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class HashMemory:
         self._unit = budget.unit
         self._page_rows: int | None = None
         self._page_bytes = LARGEST_PAGE
-        self.flush_share = 0.1 if budget.unit == "rows" else 0.05
-        self.least_flush = 0.0 if budget.unit == "rows" else 0.05  # a flush of bytes copies the rows that stay
+        self.flush_share = 0.1 if budget.unit == "rows" else 0.04
+        self.least_flush = 0.0 if budget.unit == "rows" else 0.03  # a flush of bytes copies the rows that stay
         self.copies = 1 if budget.unit == "rows" else 2  # rows of several runs are copied into one batch
         self.part_bytes = MOST_BYTES
         if budget.limit is None:
