@@ -110,7 +110,7 @@ class MergedRuns:
                 yield pairs
 
     def finish(self) -> Iterator[Matches]:
-        """All remaining results. Of equal keys, all runs are joined at once, range by range."""
+        """All remaining results. Runs of equal keys are joined at once, range by range."""
         if not self._order.has_points:
             yield from self._merging.finish()
             return
