@@ -38,6 +38,14 @@ def test_switch_at_every_moment(kind: str, memory_rows: int) -> None:
     check_run("adaptive", tables, on="l.k = r.k", schedule=schedule, memory_rows=memory_rows, block_rows=4)
 
 
+def test_rows_with_many_partners_are_kept() -> None:
+    """No pause, and many results: the most useful rows stay."""
+    tables = {"l": table("skewed", 300, 1), "r": table("skewed", 300, 2)}
+    for memory_rows in range(80, 240, 40):
+        run = check_run("adaptive", tables, on="l.k = r.k", memory_rows=memory_rows, block_rows=4)
+        assert run.online > 0
+
+
 def test_conformance() -> None:
     check_operator("adaptive", cases=repeat(60), seed=SEED)
 
@@ -54,12 +62,22 @@ def clustered(rows: int) -> list[np.ndarray]:
     return [names[np.argsort(np.arange(rows) + rng.uniform(-rows / 60, rows / 60, rows))] for _ in range(2)]
 
 
+def repeated(rows: int) -> list[np.ndarray]:
+    """Each value has many rows, at any place."""
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, rows // 40, rows) for _ in range(2)]
+
+
 @pytest.mark.parametrize(
     ("arriving", "operator", "reason"),
-    [(unordered, "pmj", "at any time"), (clustered, "diner_merge", "at about the same time")],
+    [
+        (unordered, "pmj", "at any time"),
+        (repeated, "diner", "many partners"),
+        (clustered, "diner_merge", "at about the same time"),
+    ],
 )
 def test_steps_name_the_operator(arriving: Callable[[int], list[np.ndarray]], operator: str, reason: str) -> None:
-    rows = 60_000
+    rows = 20_000 if arriving is repeated else 60_000
     sides = [pa.table({"k": keys, "v": np.arange(rows)}) for keys in arriving(rows)]
     steps = list(dovetail.progressive(*sides, "l.k = r.k", memory="1MB"))
     assert steps[0].operator == "shj"

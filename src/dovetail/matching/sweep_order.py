@@ -345,6 +345,11 @@ class SweepOrder:
                 return len(pairs) == 1 and is_fixed(type_of(pairs[0][0]))
         return not isinstance(self._class, Cubes)
 
+    @property
+    def has_points(self) -> bool:
+        """Whether rows that match start at the same place, as those with equal keys do."""
+        return isinstance(self._class, _Equal)
+
     def learn(self, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
         """Calibrate the order from the first rows; it does not change afterwards."""
         if isinstance(self._class, Cubes):

@@ -3,11 +3,12 @@
     in memory   symmetric hash join: every pair at the arrival of its later row
     switch      when half of the budget is used, all rows are handed over as residents that have been joined
     spilling    diner_merge, if partners arrive at about the same time: its old rows leave first
-                else pmj, which takes the least time
+                diner, if rows have many partners and arrive without a pause: it keeps those that give the most results
+                else pmj, which takes the least time, and merges in pauses
 
 Guarantee: every matching pair exactly once. All rows that are handed over have been joined with each other, and the
-operators take them as such: to diner_merge they have been resident together, to pmj they are rows of one run pair that
-have met.
+operators take them as such: to diner and diner_merge they have been resident together, to pmj they are rows of one run
+pair that have met.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Side
 from dovetail.estimation.estimate import Estimator
+from dovetail.operators.diner.diner import Diner
 from dovetail.operators.diner_merge import DinerMerge
 from dovetail.operators.hashing.shj import Shj
 from dovetail.operators.pmj.pmj import Pmj
@@ -34,6 +36,7 @@ Hashes = NDArray[np.int64]
 BUFFER_SHARE = 16  # at most 1/16 of the budget is for arriving rows
 SAMPLE = 1 << 13  # rows of each side by which the order of arrival is judged
 FEWEST = 64  # rows with a partner that say anything about the order of arrival
+MANY_RESULTS = 4  # for each row in memory: what they take is most of a join, however rows are spilled
 APART, DEVIATION = 1 / 3, 0.236  # of two places in a side that are chosen by chance, as shares of it
 
 
@@ -43,12 +46,14 @@ class Spilling(JoinOperator, Protocol):
     def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]], matches: int) -> None: ...
 
 
-TARGETS: dict[str, type[Spilling]] = {"diner_merge": DinerMerge, "pmj": Pmj}
+TARGETS: dict[str, type[Spilling]] = {"diner": Diner, "diner_merge": DinerMerge, "pmj": Pmj}
 
 
-def choose_spilling(clustered: bool) -> Running:
+def choose_spilling(clustered: bool, many_results: bool, paused: bool) -> Running:
     if clustered:
         return Running("diner_merge", "partners arrive at about the same time, so that old rows leave first")
+    if many_results and not paused:
+        return Running("diner", "rows have many partners and arrive without a pause, so that the most useful ones stay")
     return Running("pmj", "partners arrive at any time, so that rows are merged in large runs")
 
 
@@ -64,6 +69,7 @@ class Adaptive(JoinOperator):
         self._ended = [False, False]
         self._reason = "all rows fit in memory"
         self._found = 0  # results of the rows that are handed over
+        self._paused = False  # whether an input has, so far
         self._version = 0  # of the snapshots of all operators
 
     @staticmethod
@@ -75,7 +81,7 @@ class Adaptive(JoinOperator):
         equal = graph.condition.equalities
         text = (
             f"symmetric hash join on {conjunction(equal)} while memory lasts; then diner_merge if partners "
-            "arrive at about the same time, else pmj"
+            "arrive at about the same time, diner if they are many and nothing pauses, else pmj"
         )
         return Approach(text, equal)
 
@@ -103,6 +109,7 @@ class Adaptive(JoinOperator):
         self._operator.end(side)
 
     def react(self) -> Iterator[Matches]:
+        self._paused = True
         return self._operator.react()
 
     def clean_up(self) -> Iterator[Matches]:
@@ -123,6 +130,7 @@ class Adaptive(JoinOperator):
     def restore(self, manifest: Manifest) -> None:
         state, self._version = manifest.state, manifest.version
         self._ended, self._reason, self._found = list(state["ended"]), state["reason"], state["found"]
+        self._paused = True  # a restart is a pause
         if state["running"] != self._operator.spec.name:
             self._change_to(state["running"])
         self._operator.restore(Manifest(manifest.version, state["state"], manifest.segments))
@@ -144,7 +152,8 @@ class Adaptive(JoinOperator):
     def _switch(self, source: Shj) -> None:
         """Hand all rows over."""
         left, right = (source.sample_hashes(side, SAMPLE) for side in Side)
-        chosen = choose_spilling(is_clustered(left, right))
+        many = self._found >= MANY_RESULTS * source.usage.resident_rows
+        chosen = choose_spilling(is_clustered(left, right), many, self._paused)
         self._reason = chosen.reason
         spilling = self._change_to(chosen.operator)
         spilling.adopt((source.give_up(Side.LEFT), source.give_up(Side.RIGHT)), self._found)

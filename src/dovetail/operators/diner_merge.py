@@ -2,7 +2,7 @@
 
     arriving   as diner: residents are kept by the results of their values
     reactive   evicted rows are sorted runs, merged the smallest first, instead of block nested loops
-    cleanup    evict all residents, then merge all runs
+    cleanup    evict all residents, then join all runs: range by range if keys are equal, else by merging
 
 Guarantee: every matching pair exactly once. A pair whose rows were in memory together was joined there (the residence
 rule); any other is found by the merge that brings its two runs together.
@@ -26,13 +26,14 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.kernels.windows import apart
 from dovetail.matching.sweep_order import NO_WORDS, Items, SweepOrder
+from dovetail.operators.blockwise.range_join import Origin, RangeJoin, RangeRows
 from dovetail.operators.diner.diner import EVICTION_PARAMETERS, Diner
 from dovetail.operators.diner.keys import Keyed
 from dovetail.operators.diner.sides import FreeMemory, SpilledRows
 from dovetail.operators.pmj.merge import Merge, meetings
 from dovetail.operators.pmj.pairs import JoinTypeEmitter
 from dovetail.operators.pmj.pmj import Pmj
-from dovetail.operators.pmj.runs import Pages, RunGroup, SweepRun, write_run
+from dovetail.operators.pmj.runs import START, Pages, RunGroup, SweepRun, write_run
 from dovetail.operators.pmj.scheduler import MergeScheduler
 from dovetail.operators.protocol import Approach, OperatorSpec, Workspace
 from dovetail.storage.residence import met_in_memory
@@ -40,7 +41,6 @@ from dovetail.storage.residence import met_in_memory
 Words = NDArray[np.int64]
 
 ARRIVED, LEFT = "__arrived", "__left"
-EXTRA_ROW_BYTES = 32  # of a row in a run: its ticks and its interval
 
 
 class DinerMerge(Diner):
@@ -72,8 +72,6 @@ class MergedRuns:
     merge finds, those whose rows were joined in memory are dropped.
     """
 
-    extra_row_bytes = EXTRA_ROW_BYTES
-
     def __init__(self, workspace: Workspace) -> None:
         condition = workspace.condition
         self._schemas = condition.schemas
@@ -81,8 +79,9 @@ class MergedRuns:
         self._order = SweepOrder(condition)
         stored = {side.alias: with_ticks(condition.schemas[side]) for side in Side}
         self._pages = Pages(workspace.blocks, workspace.budget, stored)
-        meets = ResidencePairs(condition, self._order, workspace)
-        self._merging: MergeScheduler[Matches] = MergeScheduler(workspace, meets, self._pages)
+        self._pairs = ResidencePairs(condition, self._order, workspace)
+        self._merging: MergeScheduler[Matches] = MergeScheduler(workspace, self._pairs, self._pages)
+        self._ranges = RangeJoin(workspace, START)
         self._spilled = [False, False]
 
     def has_spilled(self, side: Side) -> bool:
@@ -95,7 +94,7 @@ class MergedRuns:
             self._order.learn(*samples)
         ticks = [pa.array(arrived, pa.int64()), pa.array(np.full(batch.num_rows, left))]
         stored = pa.RecordBatch.from_arrays([*batch.columns, *ticks], schema=self._pages.schemas[side])
-        written = write_run(self._order, self._pages, side, stored, NO_WORDS, self._merging.memory.page, _all)
+        written = write_run(self._order, self._pages, side, stored, NO_WORDS, self._merging.page, _all)
         runs, rows = [SweepRun(), SweepRun()], [0, 0]
         runs[side], rows[side] = written.run, batch.num_rows
         self._merging.groups.append(RunGroup(tuple(runs), tuple(rows)))
@@ -111,8 +110,22 @@ class MergedRuns:
                 yield pairs
 
     def finish(self) -> Iterator[Matches]:
-        """All remaining results."""
-        return self._merging.finish()
+        """All remaining results. Runs of equal keys are joined at once, range by range."""
+        if not self._order.has_points:
+            yield from self._merging.finish()
+            return
+        yield from self._merging.finish_open()
+        groups = self._merging.groups
+        left, right = (
+            [Origin(block, number) for number, group in enumerate(groups) for block in group.runs[side].blocks]
+            for side in Side
+        )
+        if len(groups) > 1:
+            yield from self._ranges.run(left, right, self._join_range)
+
+    def _join_range(self, left: RangeRows, right: RangeRows) -> Iterator[Matches]:
+        mine, theirs = (self._pages.items(side, *rows) for side, rows in zip(Side, (left, right), strict=True))
+        return self._pairs.meet(mine, theirs)
 
     def release(self, free: int) -> Iterator[Matches]:
         """Complete a step and release all memory, if more than `free` is taken; the merge can be resumed."""
@@ -157,8 +170,12 @@ class ResidencePairs:
 
     def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[Matches]:
         for left, right in meetings(merge, new):
-            rows = [self._rows(side, items) for side, items in zip(Side, (left, right), strict=True)]
-            yield from self._emitter.meet(rows[0], rows[1], (NO_WORDS, NO_WORDS), self._check(left, right))
+            yield from self.meet(left, right)
+
+    def meet(self, left: Items, right: Items) -> Iterator[Matches]:
+        """The results of these rows."""
+        rows = [self._rows(side, items) for side, items in zip(Side, (left, right), strict=True)]
+        return self._emitter.meet(rows[0], rows[1], (NO_WORDS, NO_WORDS), self._check(left, right))
 
     def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Matches]:
         return iter(())

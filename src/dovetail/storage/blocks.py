@@ -137,7 +137,7 @@ class BlockStore:
         return None
 
     def map(self, block: Block, *, verify: bool = False) -> MappedBlock:
-        """Map a block of one page, to be read many times. `verify` as in `read`."""
+        """Map a block, to be read many times. `verify` as in `read`."""
         with self._open_file(block, verify, mapped=True) as file:
             return MappedBlock(file.read_buffer())
 

@@ -16,9 +16,13 @@ class MappedBlock:
         self._data = data
         self._reader = pa.ipc.open_file(pa.BufferReader(data))
 
-    def read(self) -> pa.RecordBatch:
-        """The rows, without a copy. They stay readable after `release`."""
-        return self._reader.get_batch(0)
+    def read(self, page: int = 0) -> pa.RecordBatch:
+        """The rows of a page, without a copy. They stay readable after `release`."""
+        return self._reader.get_batch(page)
+
+    @property
+    def pages(self) -> int:
+        return int(self._reader.num_record_batches)
 
     def release(self) -> None:
         """Give the pages back."""

@@ -18,15 +18,22 @@ from numpy.typing import NDArray
 from dovetail.columns.batches import empty_batch, slices
 from dovetail.columns.row_store import MOST_BYTES, RowStore
 from dovetail.columns.scattering import Place, Source, scatter
+from dovetail.columns.taking import take_rows
 from dovetail.core.rows import Rows
 from dovetail.storage.allocator import trim_heap
 
+SMALLEST_PART = 1 << 18  # bytes: many parts take more time than their copies take memory
 RETURNED_BYTES = 1 << 23  # that a removal copies, between two times that freed memory is returned
 FEW_PARTS = 1 << 16
 WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
 MANY = 4  # times fewer positions than rows: some of them may well be the same
 
 Flags = NDArray[np.bool_]
+
+
+def packed_part_bytes(share: int) -> int:
+    """How large parts are, of which a removal holds one twice: about a share of memory."""
+    return min(max(share, SMALLEST_PART), MOST_BYTES)
 
 
 class PackedRows:
@@ -136,6 +143,9 @@ class PackedRows:
             yield Place(chosen, self._parts[number].source, positions[chosen] - self._firsts[number])
 
     def _copied(self, places: Sequence[Place], rows: int, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        if len(places) == 1:
+            batch = places[0].source.batch
+            return take_rows(batch if names is None else batch.select(names), places[0].rows)
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         numbers = [self.schema.get_field_index(field.name) for field in schema] if names else range(len(schema))
         return scatter(places, numbers, schema, rows)

@@ -11,6 +11,8 @@ from dovetail.core.rows import Rows
 
 Flags = NDArray[np.bool_]
 
+FEW = 16  # times fewer rows than there are: each is marked by itself
+
 
 class RowMarks:
     """Rows are numbered without gaps; when some leave, those behind them move up."""
@@ -52,6 +54,10 @@ class RowMarks:
         """Each of these rows took part in a result, once for every time it is given."""
         if self._counted:
             np.add.at(self._marks, rows, np.int32(1))
+        elif len(rows) > self._rows // FEW:
+            flags = np.zeros(self._rows, np.bool_)
+            flags[rows] = True
+            self._marks[: self._size(self._rows)] |= np.packbits(flags, bitorder="little")
         else:
             np.bitwise_or.at(self._marks, rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
 

@@ -2,6 +2,7 @@
 
     spill(side, …)     a block more on that side
     run(most_outer)    steps of the schedule: outer blocks x one inner block, results in chunks
+    run_by_ranges(…)   what the schedule has left over, range by range of codes (range_join.py)
 
 A step is open until its last chunk is emitted. Dropping the generator keeps it open, and the next `run` resumes with
 the following chunk; `let_go` also releases the loaded blocks, so that the step is loaded again when it resumes. Steps
@@ -18,12 +19,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.columns.batches import no_matches
+from dovetail.columns.batches import no_matches, put_together
 from dovetail.columns.row_store import RowStore
 from dovetail.core.rows import Matches, Rows, Side
+from dovetail.operators.blockwise.range_join import Origin, RangeJoin, RangeRows
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import Budget
 from dovetail.storage.residence import met_in_memory
+
+Words = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 class BlockStep(NamedTuple):
@@ -79,6 +84,17 @@ class BlockSchedule:
             self.next_inner = 0
         return step
 
+    def has_joined(self, lefts: Rows, rights: Rows) -> Flags | None:
+        """Which of these pairs of blocks have been joined, by their numbers; None: no blocks have."""
+        if self.outer is None:
+            return None
+        done: Flags = (lefts < self.joined_left) & (rights < self.joined_right)
+        if self.next_inner:
+            outer, inner = (lefts, rights) if self.outer is Side.LEFT else (rights, lefts)
+            first = self._joined_blocks(self.outer)
+            done |= (outer >= first) & (outer < first + self.batch_size) & (inner < self.next_inner)
+        return done
+
     def to_json(self) -> dict[str, Any]:
         return {
             "outer": self.outer,
@@ -102,9 +118,6 @@ class BlockSchedule:
         else:
             self.joined_right = joined
 
-
-Words = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 ARRIVED = "__arrived"  # the last column of a spilled block: the tick of each row's arrival
 LOADED = "loaded blocks"
@@ -138,6 +151,10 @@ class Loaded(NamedTuple):
     left: Words
     numbers: Words
     stays: list[tuple[int, int, int]]  # (block number, tick of reload, tick of the eviction after it)
+
+
+Pairs = Callable[[pa.RecordBatch, pa.RecordBatch], Iterator[tuple[Rows, Rows]]]
+"""The pairs of rows of two batches that satisfy the condition, in pieces."""
 
 
 class BlockJoiner(Protocol):
@@ -199,14 +216,40 @@ class BlockWork:
             if self._pieces is None and free_memory is not None:
                 for _ in free_memory(*self._size(step)):
                     yield self._none()
-            if self._pieces is None:
-                self._pieces = self._run(step)
-            # Not `yield from`: when this generator is dropped, the step must stay open for the next call.
-            for pairs in self._pieces:
-                self._yielded += 1
-                yield pairs
-            self._step = None
+            yield from self._rest_of_step(step)
         self.let_go()
+
+    def run_by_ranges(self, ranges: RangeJoin, pairs: Pairs) -> Iterator[Matches]:
+        """All pending work at once, where rows that match have equal codes."""
+        if self._step is not None:
+            yield from self._rest_of_step(self._step)
+        self.let_go()
+        left, right = ([Origin(s.block, i) for i, s in enumerate(of_side)] for of_side in self.spilled)
+
+        def join(mine: RangeRows, theirs: RangeRows) -> Iterator[Matches]:
+            rows = [self._loaded(side, *part) for side, part in zip(Side, (mine, theirs), strict=True)]
+            batches = [loaded.rows for loaded in rows]
+            for lefts, rights in pairs(*batches):
+                missing = ~_joined_in_memory(rows[0], lefts, rows[1], rights)
+                done = self.rectangle.has_joined(mine.numbers[lefts], theirs.numbers[rights])
+                if done is not None:
+                    missing &= ~done
+                if not missing.all():
+                    lefts, rights = lefts[missing], rights[missing]
+                if len(lefts):
+                    yield Matches.pairs(batches[0], lefts, batches[1], rights)
+
+        yield from ranges.run(left, right, join)
+
+    def _rest_of_step(self, step: BlockStep) -> Iterator[Matches]:
+        """The results of the open step that are not out yet; then it is no longer open."""
+        if self._pieces is None:
+            self._pieces = self._run(step)
+        # Not `yield from`: when this generator is dropped, the pieces must stay open for the next call.
+        for pairs in self._pieces:
+            self._yielded += 1
+            yield pairs
+        self._step = None
 
     def let_go(self) -> None:
         """Release the loaded blocks; an open step stays open."""
@@ -244,6 +287,14 @@ class BlockWork:
         left, number = np.repeat([s.left for s in spilled], sizes), np.repeat(np.array(numbers), sizes)
         stays = [(i, *stay) for i, s in zip(numbers, spilled, strict=True) for stay in s.stays]
         return Loaded(self._joining.prepare(side, whole), arrived, left, number, stays)
+
+    def _loaded(self, side: Side, stored: pa.RecordBatch, numbers: Words) -> Loaded:
+        """Rows of all blocks, without their extra columns."""
+        left = np.array([spilled.left for spilled in self.spilled[side]])
+        stays = [(i, *stay) for i, spilled in enumerate(self.spilled[side]) for stay in spilled.stays]
+        schema = self._schemas[side]
+        rows = put_together(stored.columns[: len(schema)], schema, stored.num_rows)
+        return Loaded(rows, np.asarray(stored.column(ARRIVED)), left[numbers], numbers, stays)
 
     def _read(self, blocks: list[Block]) -> pa.RecordBatch:
         """Rows of several blocks are copied one block at a time: none of them is in memory twice."""

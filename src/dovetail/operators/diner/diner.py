@@ -3,7 +3,7 @@
     arriving   batch --> probe the other side's residents --> results, credited to regions of values and to rows
                      \\-> when full, evict a block of the least useful region (regions.py); then keep the batch
     reactive   evict residents; blocks x blocks, one inner block per step, re-entrant (blockwise/block_join.py)
-    cleanup    evict all residents, then blocks x blocks with all memory
+    cleanup    evict all residents, then join all blocks: range by range if keys are equal, else blocks x blocks
 
 Guarantee: every matching pair exactly once. Pairs whose rows were joined in memory are recognised by the residence rule
 (storage/residence.py). An arriving batch waits for at most one inner block of background work, however much is on disk.
@@ -16,9 +16,10 @@ between batches. Equal keys are found in a hash table and values are sorted when
 use sorted runs. The arriving phase lasts until both sides have ended (Alg. 1 prints one). Rows count in a region once
 they are kept. Results of ranges are credited to the region of each partner's own value. Ticks are those of a logical
 clock, taken when a batch probes. The loop of Alg. 4 tests for exhaustion first. Cleanup starts by flushing, without
-which residents would miss rows that were evicted before they arrived. Inner blocks that cannot match are skipped. Once
-a side has ended and none of it was spilled, rows of the other side are not kept; `reload` is footnote 1. MaxNewArr is
-the driver's: it counts the rows that wait, and calls no further step.
+which residents would miss rows that were evicted before they arrived. Blocks of equal keys are then joined by ranges of
+codes, each row read once (blockwise/range_join.py). Inner blocks that cannot match are skipped. Once a side has ended
+and none of it was spilled, rows of the other side are not kept; `reload` is footnote 1. MaxNewArr is the driver's: it
+counts the rows that wait, and calls no further step.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from dovetail.operators.diner.keys import Keyed, OrderKeys, ordering_predicate
 from dovetail.operators.diner.sides import OrderedSide, Reloaded, SpilledBlocks, SpilledRows, with_arrival
 from dovetail.operators.protocol import Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
 from dovetail.storage.budget import BUFFER
+from dovetail.storage.packed_rows import packed_part_bytes
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
 
@@ -266,7 +268,7 @@ class Diner(JoinOperator):
         return self._budget.measure(*self._resident())
 
     def _flush(self) -> bool:
-        """Algorithm 2: write a block of the least useful residents; False where there are none."""
+        """Algorithm 2: evict as many of the least useful residents as fill a block; False where there are none."""
         side = self._victim()
         mine = self._sides[side]
         if not mine.rows:
@@ -301,21 +303,13 @@ class Diner(JoinOperator):
         return Side.LEFT if self._sides[0].rows >= self._sides[1].rows else Side.RIGHT
 
     def _spill(self, side: Side, positions: Rows) -> None:
-        """Write these residents, in the order of their values, as one block; as more only where they do not fit."""
+        """Write these residents, in the order of their values."""
         mine = self._sides[side]
-        left = self._clock.tick()
-        stack = [positions]
-        while stack:
-            rows = stack.pop()
-            batch, keyed = mine.block(rows)
-            size = self._budget.measure(batch.num_rows, batch.nbytes + self._spilled.extra_row_bytes * batch.num_rows)
-            if size > self._shares.block * 1.2 and len(rows) > 1:  # more than the headroom of a block allows
-                stack += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
-                continue
-            self._spilled.spill(side, batch, keyed, mine.arrived[rows], left)
+        batch, keyed = mine.block(positions)
+        self._spilled.spill(side, batch, keyed, mine.arrived[positions], self._clock.tick())
 
     def _spill_all(self, side: Side) -> None:
-        """Spill all residents of a side, sorted by value, in as many blocks as necessary."""
+        """Spill all residents of a side, sorted by value, a block's memory at a time."""
         mine = self._sides[side]
         if not self._learned and mine.rows:
             self._learn()
@@ -344,15 +338,14 @@ class Diner(JoinOperator):
     def _block_rows(self, side: Side) -> int:
         if self._budget.unit == "rows":
             return self._shares.block
-        return max(1, int(self._shares.block / (self._sides[side].row_bytes + self._spilled.extra_row_bytes)))
+        return max(1, int(self._shares.block / max(1.0, self._sides[side].row_bytes)))
 
     def _empty(self, side: Side) -> OrderedSide:
         return OrderedSide(side, self._schemas[side], self._keys, self._part_bytes, self._policy.counted)
 
     @property
     def _part_bytes(self) -> int:
-        """Packing holds one part twice for a moment, and finding rows in many parts takes time."""
-        return min(self._shares.block // 2, MOST_BYTES) if self._budget.unit == "bytes" else MOST_BYTES
+        return packed_part_bytes(self._shares.block // 2) if self._budget.unit == "bytes" else MOST_BYTES
 
     def _resident(self) -> tuple[int, int]:
         held = list(self._sides)

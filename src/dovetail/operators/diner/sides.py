@@ -27,7 +27,9 @@ from dovetail.columns.row_store import MOST_BYTES
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Rows, Side, chunk_ranges
 from dovetail.kernels.sorting import expand, find_sorted, sort_codes
+from dovetail.matching import build_matcher
 from dovetail.operators.blockwise.block_join import BlockWork
+from dovetail.operators.blockwise.range_join import RangeJoin
 from dovetail.operators.diner.keys import Keyed, OrderKeys
 from dovetail.operators.protocol import Workspace
 from dovetail.storage.blocks import Block
@@ -48,6 +50,7 @@ ARRIVED, CODE, HASH = "__arrived", "__code", "__hash"  # columns beside those of
 PER_ENTRY = 12  # bytes of an ordered index for a row
 EXTRA_ROW_BYTES = 24  # of a spilled row, for the extra columns
 MOST_PAIRS = 1 << 18  # candidates in a piece
+HEADROOM = 1.2  # a block may be larger than planned, by what rows differ in width
 OUTER_SHARE = 8  # 1/8 of the budget's blocks is loaded as outer ones, unless told otherwise
 
 
@@ -235,9 +238,6 @@ class SortedRows(NamedTuple):
 class SpilledRows(Protocol):
     """The evicted rows of both sides, and how they are joined."""
 
-    extra_row_bytes: int
-    """The size of a spilled row beyond its columns."""
-
     def has_spilled(self, side: Side) -> bool: ...
     def spill(self, side: Side, batch: pa.RecordBatch, keyed: Keyed, arrived: Words, left: int) -> None:
         """Write evicted rows, which are sorted by their codes."""
@@ -265,10 +265,16 @@ class SpilledBlocks:
         schemas = workspace.condition.schemas
         self._sorted = SortedBlocks(keys, schemas, workspace.counters)
         self.work = BlockWork(self._sorted, workspace.blocks, workspace.budget, schemas)
+        # Rows with equal keys have equal codes; partners by another order are in several ranges.
+        self._ranges = RangeJoin(workspace, CODE) if keys.by_hash else None
+        self._condition = workspace.condition
+        self._counters = workspace.counters
         self._most_outer = shares.outer_blocks_at_end
         wanted = (self._most_outer + 2) // OUTER_SHARE if outer_blocks is None else outer_blocks
         self._outer_blocks = max(1, min(wanted, self._most_outer))
-        self.extra_row_bytes = EXTRA_ROW_BYTES + self._sorted.extra_row_bytes
+        self._block = shares.block * HEADROOM
+        self._extra_row_bytes = EXTRA_ROW_BYTES + self._sorted.extra_row_bytes
+        self._budget = workspace.budget
         self.to_json, self.from_json = self.work.to_json, self.work.from_json
         self.names, self.size = self.work.names, self.work.size
 
@@ -276,6 +282,16 @@ class SpilledBlocks:
         return bool(self.work.spilled[side])
 
     def spill(self, side: Side, batch: pa.RecordBatch, keyed: Keyed, arrived: Words, left: int) -> None:
+        """One block; more only where they would not fit once they are loaded, with their extra columns."""
+        rows = batch.num_rows
+        size = self._budget.measure(rows, batch.nbytes + self._extra_row_bytes * rows)
+        if size > self._block and rows > 1:
+            middle = rows // 2
+            for half in (slice(0, middle), slice(middle, rows)):
+                some = batch.slice(half.start, half.stop - half.start)
+                hashes = None if keyed.hashes is None else keyed.hashes[half]
+                self.spill(side, some, Keyed(None, keyed.codes[half], hashes), arrived[half], left)
+            return
         zone = (int(keyed.codes[0]), int(keyed.codes[-1]))
         self.work.spill(side, self._sorted.block(batch, keyed), arrived, left, zone)
 
@@ -288,7 +304,14 @@ class SpilledBlocks:
         return iter(())
 
     def finish(self) -> Iterator[Matches]:
-        return self.work.run(self._most_outer)
+        if self._ranges is None:
+            return self.work.run(self._most_outer)
+        return self.work.run_by_ranges(self._ranges, self._pairs)
+
+    def _pairs(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[tuple[Rows, Rows]]:
+        for lefts, rights in build_matcher(self._condition, left, right).pairs(MOST_PAIRS):
+            self._counters.pairs_tested += len(lefts)
+            yield lefts, rights
 
 
 class SortedBlocks:

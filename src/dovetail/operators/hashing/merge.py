@@ -2,7 +2,7 @@
 
     left runs   ▁▂▃ ▁▃▅ …  --\\                        /--> meetings: left rows and right rows of one range of hashes
                               >-- ranges of hashes --<
-    right runs  ▁▂▄ ▂▃▆ …  --/                        \\--> one merged run of each side, if there is a writer
+    right runs  ▁▂▄ ▂▃▆ …  --/                        \\--> one merged run of each side
 
 Pages are read in the order of their first hashes, as many as fit. All rows below the first hash of the next page that
 does not fit are complete: they are one range. Where the rows of a single hash do not fit, they are joined chunk by
@@ -49,9 +49,8 @@ class PartitionMerge:
         matches: Sequence[Match],
         memory: float,
         weigh: Weigh,
-        page_rows: int | None = None,
+        page_rows: int,
     ) -> None:
-        """With `page_rows`, the merged runs are written."""
         self._cursors = [
             _Cursor(store, schemas[side], side, run, number)
             for number, match in enumerate(matches)
@@ -61,9 +60,7 @@ class PartitionMerge:
         self._schemas = schemas
         self._memory = memory
         self._weigh = weigh
-        self._writers: dict[Side, HashRunWriter] = {}
-        if page_rows is not None:
-            self._writers = {side: HashRunWriter(store, schemas[side], side.alias, page_rows) for side in Side}
+        self._writers = {side: HashRunWriter(store, schemas[side], side.alias, page_rows) for side in Side}
 
     @property
     def held(self) -> tuple[int, int]:
@@ -114,7 +111,7 @@ class PartitionMerge:
         return [part for cursor in self._cursors if cursor.side is side for part in cursor.take(up_to)]
 
     def _write(self, side: Side, parts: list[LoadedRows]) -> None:
-        if self._writers and parts:
+        if parts:
             rows = concat_rows([part.rows for part in parts])
             order = sort_codes(np.ascontiguousarray(rows.hashes)).order
             self._writers[side].write(rows.take(order))
@@ -131,7 +128,7 @@ class PartitionMerge:
                 if number == 0:
                     self._write(Side.RIGHT, [right])
                 yield left, right
-        if self._writers and all(cursor.rows_of(hash_) == 0 for cursor in outer):
+        if all(cursor.rows_of(hash_) == 0 for cursor in outer):
             for right in self._chunks(inner, hash_, memory):
                 self._write(Side.RIGHT, [right])
         for cursor in self._cursors:

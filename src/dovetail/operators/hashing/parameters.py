@@ -10,13 +10,15 @@ from dovetail.columns.row_store import MOST_BYTES
 from dovetail.errors import InputError
 from dovetail.operators.hashing.partitions import HashPartitions
 from dovetail.storage.budget import Budget
+from dovetail.storage.packed_rows import packed_part_bytes
 
 BUFFERS = 16  # 1/16 of a budget in bytes is for the input buffer and for rows that are copied
 TASKS = 4  # and 1/4 for tasks
 PARTS = 40  # residents are packed in parts of 1/40
 PAGES = 512  # in a budget
-SMALLEST_PAGE = 4 * 1024  # bytes
-SMALLEST_PART = 64 * 1024
+SMALLEST_PAGE = 16 * 1024  # bytes, unless memory is so small that
+MERGED_PAGES = 64  # 1/64 is less: a merge of two matches takes twelve pages of a task's memory
+PARTITION_PAGE = 4 * 1024  # bytes, at most, of the pages by which partitions are counted
 LARGEST_PAGE = 256 * 1024
 NO_LIMIT = 2**62
 PARTITIONS = 20
@@ -39,28 +41,27 @@ class HashMemory:
         self._page_rows: int | None = None
         self._page_bytes = LARGEST_PAGE
         self.flush_share = 0.1 if budget.unit == "rows" else 0.04
-        self.least_flush = 0.0 if budget.unit == "rows" else 0.02  # a flush of bytes copies the rows that stay
+        self.least_flush = 0.0 if budget.unit == "rows" else 0.03  # a flush of bytes copies the rows that stay
         self.copies = 1 if budget.unit == "rows" else 2  # rows of several runs are copied into one batch
         self.part_bytes = MOST_BYTES
         if budget.limit is None:
-            self.residents = self.beside = self.tasks = self.everything = NO_LIMIT
+            self.residents = self.beside = self.tasks = NO_LIMIT
         elif budget.unit == "rows":
             self._page_rows = max(1, min(block_rows, budget.limit // BUFFERS))
-            self.everything = budget.limit
             self.tasks = budget.limit // TASKS
             self.residents = budget.limit - block_rows
             self.beside = self.residents - self.tasks
         else:
-            self._page_bytes = max(SMALLEST_PAGE, min(LARGEST_PAGE, budget.limit // PAGES))
-            self.everything = budget.limit // 2
+            smallest = min(SMALLEST_PAGE, budget.limit // MERGED_PAGES)
+            self._page_bytes = max(smallest, min(LARGEST_PAGE, budget.limit // PAGES))
             self.tasks = budget.limit // TASKS
             self.residents = budget.limit - budget.limit // BUFFERS
             self.beside = self.residents - self.tasks
-            self.part_bytes = min(max(SMALLEST_PART, budget.limit // PARTS), MOST_BYTES)
+            self.part_bytes = packed_part_bytes(budget.limit // PARTS)
 
     def partitions(self, flush: str) -> int:
         """How many of each side are worth their while, with a policy of flushing."""
-        page = self._page_bytes if self._page_rows is None else self._page_rows
+        page = min(self._page_bytes, PARTITION_PAGE) if self._page_rows is None else self._page_rows
         most = MORE_PARTITIONS if self._page_rows is None and flush in WHOLE else PARTITIONS
         return max(1, min(most, self.residents // (2 * PAGES_OF_A_PARTITION * page)))
 

@@ -21,7 +21,8 @@ from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.residence import NEVER, Ticks, met_in_memory
 from dovetail.storage.resident_snapshot import MOST_BLOCKS
 
-EXTRA = ("__hash", "__arrived", "__left")  # columns after those of the rows
+HASH = "__hash"
+EXTRA = (HASH, "__arrived", "__left")  # columns after those of the rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

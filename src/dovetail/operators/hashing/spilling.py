@@ -4,7 +4,7 @@
     flush      spill a policy's victims, sorted, as one match of runs per partition                   (flushing.py)
     meet_disk  the residents of a partition x the other side's runs                         memory-disk task
     merge      some matches of a partition become one, pairs across matches are found                    (merge.py)
-    finish     all remaining results of a partition; nothing is written
+    finish     all remaining results of a partition, in one pass over its runs       (blockwise/range_join.py)
 
 The operators decide when which of these runs. A task always completes: `react` may be dropped at any yield, but its
 open task is finished before any other work. A snapshot cannot yield, so it stores the results of the open task; they
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Side
 from dovetail.kernels.hashing import partitions_of
+from dovetail.operators.blockwise.range_join import Origin, RangeJoin, RangeRows
 from dovetail.operators.hashing.cell_keys import axes_of, predicates_with_axes, spilling_keys
 from dovetail.operators.hashing.flushing import (
     ArrivalRates,
@@ -42,7 +44,16 @@ from dovetail.operators.hashing.flushing import (
 from dovetail.operators.hashing.merge import LoadedRows, PartitionMerge
 from dovetail.operators.hashing.parameters import HashMemory, HashParameters
 from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, concat_rows
-from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, PartitionSnapshot, ReportedPairs, read_run
+from dovetail.operators.hashing.runs import (
+    HASH,
+    HashRun,
+    HashRunWriter,
+    Match,
+    PartitionSnapshot,
+    ReportedPairs,
+    read_run,
+    stayed_rows,
+)
 from dovetail.operators.protocol import Approach, JoinOperator, Manifest, Usage, Workspace
 from dovetail.storage.allocator import trim_heap
 from dovetail.storage.blocks import Block
@@ -74,6 +85,7 @@ class SpillingHash(JoinOperator):
         self._memory = HashMemory(workspace.budget, workspace.block_rows)
         self._parameters = p = HashParameters.read({**self.defaults, **workspace.parameters})
         self._policy = policy(p.flush, self.paired, p.acceptable, p.tolerance)
+        self._ranges = RangeJoin(workspace, HASH)
         self._flush_share = self._memory.flush_share if p.n_flush is None else max(p.n_flush, self._memory.least_flush)
         self._divide(p.partitions or self._memory.partitions(p.flush))
         self._missed_expected = 0.0
@@ -306,7 +318,7 @@ class SpillingHash(JoinOperator):
     def _merge_some(self, partition: int, most: int) -> Task:
         """Merge the smallest matches of a partition, up to a maximum number, into one; both sides at once."""
         memory = self._memory.tasks
-        yield from self._merge(partition, self._to_merge(partition, memory, most), memory, written=True)
+        yield from self._merge(partition, self._to_merge(partition, memory, most), memory)
 
     def _merge_partitions(self, partitions: Iterable[int]) -> Task:
         """Merge as much as is finished before arrivals are taken: once, one partition, or all of them."""
@@ -320,18 +332,36 @@ class SpillingHash(JoinOperator):
 
     def _finish(self, partition: int) -> Task:
         """Find everything that is missing of a partition. No row is resident any more, no run is needed after it."""
-        memory = self._memory.everything
         if self._reported.disk_pairs[partition]:
-            while len(chosen := self._to_merge(partition, memory, least=2)) < len(self._matches[partition]):
-                yield from self._merge(partition, chosen, memory, written=True)
-            yield from self._merge(partition, chosen, memory, written=False)
+            self._counters.merges += 1
+            before = self._pages_in_sequence
+            left, right = (list(self._origins(side, partition)) for side in Side)
+            for matches in self._ranges.run(left, right, partial(self._meet_range, partition)):
+                self._counters.pages_merged += self._pages_in_sequence - before
+                before = self._pages_in_sequence
+                yield matches
+            self._counters.pages_merged += self._pages_in_sequence - before
         self._replace(partition, self._matches[partition], None)
 
-    def _merge(self, partition: int, chosen: list[Match], memory: float, written: bool) -> Task:
+    def _origins(self, side: Side, partition: int) -> Iterator[Origin]:
+        """The runs of a partition, with the numbers of their matches."""
+        for number, match in enumerate(self._matches[partition]):
+            if (run := match.run_of(side)) is not None:
+                yield Origin(run.block, number, range(run.first_page, run.first_page + run.pages))
+
+    def _meet_range(self, partition: int, left: RangeRows, right: RangeRows) -> Iterator[Matches]:
+        mine, theirs = (
+            LoadedRows(stayed_rows(rows.batch, self._schemas[side]), rows.numbers)
+            for side, rows in zip(Side, (left, right), strict=True)
+        )
+        return self._meet(partition, mine.rows, theirs.rows, (mine, theirs))
+
+    def _merge(self, partition: int, chosen: list[Match], memory: float) -> Task:
         runs = [run for match in chosen for run in match.runs]
-        memory -= self._kept_back(runs) if written else 0
-        writes = max(run.page_rows for run in runs) if written else None
-        merge = PartitionMerge(self._store, self._schemas, chosen, memory, self._memory.weigh, writes)
+        page_rows = max(run.page_rows for run in runs)
+        merge = PartitionMerge(
+            self._store, self._schemas, chosen, memory - self._kept_back(runs), self._memory.weigh, page_rows
+        )
         self._counters.merges += 1
         before = self._pages_in_sequence
         for left, right in merge.meetings():
@@ -345,7 +375,7 @@ class SpillingHash(JoinOperator):
             yield from self._meet(partition, left.rows, right.rows, (left, right))
             del left, right
         self._budget.release(LOADED)
-        self._replace(partition, chosen, merge.close() if written else None)
+        self._replace(partition, chosen, merge.close())
         self._counters.pages_merged += self._pages_in_sequence - before
         trim_heap()
 
@@ -353,7 +383,7 @@ class SpillingHash(JoinOperator):
     def _pages_in_sequence(self) -> int:
         return self._counters.pages_read_sequential + self._counters.pages_written
 
-    def _to_merge(self, partition: int, memory: float, most: int | None = None, least: int = 0) -> list[Match]:
+    def _to_merge(self, partition: int, memory: float, most: int) -> list[Match]:
         """The smallest matches of which a page per run fits in memory, in addition to the write buffers."""
         chosen: list[Match] = []
         used = kept_back = 0.0
@@ -361,7 +391,7 @@ class SpillingHash(JoinOperator):
             pages = [self._memory.weigh(run.page_rows, run.page_rows * run.row_bytes) for run in match.runs]
             used += sum(pages)
             kept_back = max(kept_back, self._kept_back(match.runs))
-            if used + kept_back > memory and len(chosen) >= least:
+            if used + kept_back > memory:
                 break
             chosen.append(match)
         return chosen

@@ -335,7 +335,7 @@ class Pmj(JoinOperator):
         if not any(len(rows) for rows in self._rows):
             return
         self._learn()
-        page = self._merging.memory.page
+        page = self._merging.page
         left, right = (
             write_run(
                 self._order,

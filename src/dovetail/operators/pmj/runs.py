@@ -21,8 +21,8 @@ import pyarrow as pa
 from dovetail.columns.taking import take_rows
 from dovetail.core.rows import Rows, Side
 from dovetail.errors import BudgetError
-from dovetail.kernels.sorting import sort_codes
-from dovetail.matching.sweep_order import NO_SOURCES, NO_WORDS, Items, SweepOrder, Words, concat_items
+from dovetail.kernels.sorting import ascends, sort_codes
+from dovetail.matching.sweep_order import NO_SOURCES, NO_WORDS, Column, Items, SweepOrder, Words, concat_items
 from dovetail.storage.blocks import Block, BlockStore, PagedBlock
 from dovetail.storage.budget import SMALLEST_BLOCK, Budget
 
@@ -114,8 +114,12 @@ class Pages:
         """The rows of a page of a run of that input; `source` says which of the merged runs it is."""
         block, place = run.place(page)
         [whole] = self.store.read_pages(block, place, place + 1)
+        return self.items(number, whole, np.full(whole.num_rows, source, np.int16))
+
+    def items(self, number: int, whole: pa.RecordBatch, sources: Column) -> Items:
+        """Stored rows of an input, and the run that each comes from."""
         items = self._items(number, whole)
-        items.sources = np.full(whole.num_rows, source, np.int16)
+        items.sources = sources
         return items
 
     def spill(self, number: int, items: Items) -> Block:
@@ -313,9 +317,11 @@ def write_run(
     page: int,
     needed: Callable[[Side, Words], Rows | None],
 ) -> WrittenRuns:
-    """Sort the rows and write them in pages of a size; only one page of them is copied at a time."""
+    """Sort the rows and write them in pages of a size; only one page of them is copied at a time, if they are not
+    sorted."""
     lines = order.lines(side, batch)
-    places = sort_codes(lines.starts).order
+    in_place = lines.rows is None and not len(numbers) and ascends(lines.starts)
+    places = np.arange(len(lines.starts)) if in_place else sort_codes(lines.starts).order
     rows = places if lines.rows is None else lines.rows[places]
     kept = needed(side, numbers[rows]) if len(numbers) else None
     if kept is not None:
@@ -324,6 +330,10 @@ def write_run(
     width = -(-int(batch.nbytes) // max(1, batch.num_rows)) + INTERVAL_BYTES + (8 if len(numbers) else 0)
     step = max(1, page // pages.measure(1, width))
     for start in range(0, len(rows), step):
+        if in_place:
+            some = slice(start, start + step)
+            writer.add_page(Items(batch.slice(start, step), lines.starts[some], lines.ends[some]))
+            continue
         chosen, here = rows[start : start + step], places[start : start + step]
         mine = numbers.take(chosen) if len(numbers) else NO_WORDS
         writer.add_page(Items(take_rows(batch, chosen), lines.starts.take(here), lines.ends.take(here), mine))

@@ -101,8 +101,13 @@ class MergeScheduler(Generic[R]):
 
     @property
     def memory(self) -> MergeMemory:
-        """The memory of a merge that has all of it; it also says how large pages are."""
+        """The memory of a merge that has all of it."""
         return self._divide(self._budget)
+
+    @property
+    def page(self) -> int:
+        """The size of a page that is written now."""
+        return divide_memory(self._budget, self._block_rows, self._fan_in, len(self._pages.names)).page
 
     def resize(self, limit: int | None) -> None:
         """Memory grows or shrinks, from the next merge on. What is too small for the runs on disk is refused."""
@@ -208,10 +213,14 @@ class MergeScheduler(Generic[R]):
 
     # In the end.
 
-    def finish(self) -> Iterator[R]:
-        """All remaining results."""
+    def finish_open(self) -> Iterator[R]:
+        """The rest of an open merge."""
         if self._open is not None:
             yield from self._open.results
+
+    def finish(self) -> Iterator[R]:
+        """All remaining results."""
+        yield from self.finish_open()
         while len(self.groups) > 1:
             self._set_limit()
             memory = self.memory
