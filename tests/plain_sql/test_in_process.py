@@ -196,7 +196,7 @@ def test_names_of_the_result_are_those_of_the_query() -> None:
 @pytest.mark.parametrize(
     ("query", "error", "words"),
     [
-        ("SELECT row_number() OVER (ORDER BY km) FROM t", InputError, "go on in pandas, Polars or DuckDB"),
+        ("SELECT sum(km) OVER (ORDER BY km) FROM t", InputError, "go on in pandas, Polars or DuckDB"),
         ("SELECT count(DISTINCT km) FROM t", InputError, r"count\(DISTINCT km\) is not for tables in process"),
         ("SELECT trip FROM t UNION ALL SELECT trip FROM t", InputError, "UNION is not for tables in process"),
         ("SELECT trip FROM t JOIN f USING (zone)", InputError, "only JOIN … ON is read here"),

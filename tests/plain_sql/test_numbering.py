@@ -86,7 +86,8 @@ def test_first_rows_are_those_of_duckdb(join: str, group: str, case: int) -> Non
         order, bound = rng.choice(ORDERS), rng.choice(bounds)
         order += ", a.x" if "JOIN c" not in join else ", a.x, c.z"  # no ties: any of them would be right
         number = f"{function}() {OVER.format(group, order)} AS n"
-        query = f"SELECT * FROM (SELECT a.x, b.y, {number} FROM {join}) q WHERE {bound}"
+        name = rng.choice(["", "q"])
+        query = f"SELECT * FROM (SELECT a.x, b.y, {number} FROM {join}) {name} WHERE {bound}"
         assert rows(dovetail.sql(query, **given)) == by_duckdb(query, given), query
         common = f"WITH q AS (SELECT a.x, b.y AS z, {number} FROM {join}) SELECT q.x, z FROM q WHERE {bound}"
         assert rows(dovetail.sql(common, **given)) == by_duckdb(common, given), common

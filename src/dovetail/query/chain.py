@@ -119,8 +119,8 @@ def read_chain(select: exp.Select, columns_of: ColumnsOf, exact: bool = False, i
         raise Unsupported("there is no FROM")
     relations = [Relation.read(number, tree, columns_of, exact) for number, tree in enumerate(trees)]
     aliases = [relation.key(relation.alias) for relation in relations]
-    if len(set(aliases)) < len(aliases) or not all(aliases):
-        raise Unsupported("an input has no name, or that of another")
+    if len(set(aliases)) < len(aliases):
+        raise Unsupported("an input has the name of another")
     visible: list[Relation] = relations[:1]
     steps: list[Step] = []
     for relation, join in zip(relations[1:], select.args.get("joins") or (), strict=True):

@@ -50,6 +50,9 @@ class Relation:
             raise Unsupported(f"{write(tree)}: more than a name stands in FROM")
         if isinstance(tree, exp.Subquery) and not isinstance(tree.this, exp.Query):
             raise Unsupported(f"{write(tree)}: joins in parentheses are not read here")
+        if not tree.alias_or_name:  # nothing can call it by a name, but SQL that is written again has to
+            tree = tree.copy()
+            tree.set("alias", exp.TableAlias(this=name_of(f"_unnamed{number}")))
         columns = tuple(columns_of(tree))
         relation = cls(number, tree, tree.alias_or_name, columns, exact)
         if len({relation.key(name) for name in columns}) < len(columns):
