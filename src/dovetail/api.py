@@ -82,8 +82,7 @@ def join(
             "both". Text is another name for it.
         validate: Tables at rest: "1:1", "1:m" or "m:1" checks that keys are unique on the left, on the right or on both
             before the join, which must be on equalities; "m:m" checks nothing.
-        top: Of each left row's partners only the best: this many of them, the first by `order_by`. For inner and left
-            joins.
+        top: Only the best partners of each left row: this many, the first by `order_by`. For inner and left joins.
         order_by: `top`: which partners come first: "abs(l.t - r.t)", "r.y DESC", or a list of these, over the right
             side or both. Nulls come last. Without it any partner will do.
         ties: "any" for no more partners than that, "all" also for those that are equal to the last of them in the

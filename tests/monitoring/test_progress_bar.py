@@ -1,6 +1,7 @@
 import io
 import os
 import pty
+import select
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.patience import PATIENCE_S
 
 from dovetail.core.metrics import Progress
 from dovetail.monitoring.formatting import clock_time, short
@@ -193,7 +195,9 @@ def test_it_is_seen_while_standard_error_goes_elsewhere(tmp_path: Path, monkeypa
             os.dup2(log.fileno(), theirs)
             bar(Progress("starting Spark"))
             bar.draw()
-    seen = os.read(ours, 1 << 16)
+        seen = b""
+        while b"starting Spark" not in seen and select.select([ours], [], [], PATIENCE_S)[0]:
+            seen += os.read(ours, 1 << 16)
     os.close(ours)
     assert b"starting Spark" in seen
     assert (tmp_path / "log").read_text() == ""

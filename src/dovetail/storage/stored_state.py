@@ -175,6 +175,14 @@ def _check_blocks(state: Any) -> None:
             check_block(part)
         elif part.keys() >= {"blocks", "flags", "next"}:
             check_block(part["flags"])
+        elif part.keys() >= {"block", "first_page", "starts"}:
+            starts = part["starts"]
+            if (
+                not is_count(part["first_page"])
+                or not starts
+                or not (isinstance(starts, list) and all(map(is_count, starts)))
+            ):
+                raise DamagedError(f"the pages of a run are {starts!r} from {part['first_page']!r} on")
         elif part.keys() >= {"blocks", "way"}:
             if not isinstance(part["blocks"], dict) or "rows" not in part["blocks"]:
                 raise DamagedError(f"blocks of a run are {part['blocks']!r}")
