@@ -31,7 +31,7 @@ def measure(run: Callable[[], object]) -> Used:
 
 
 def cpu_seconds() -> float:
-    """Of this process, exactly, and of its descendants, in ticks of the kernel."""
+    """CPU seconds of this process, exactly, and of its descendants, in ticks of the kernel."""
     own, ended = time.process_time(), os.times()
     others = sum(process.cpu for pid, process in tree(os.getpid()).items() if pid != os.getpid())
     return own + ended.children_user + ended.children_system + others

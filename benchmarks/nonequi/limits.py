@@ -20,9 +20,9 @@ Processes = Mapping[int, Process]
 @dataclass(frozen=True)
 class Limits:
     cpu_s: float = 60.0
-    """Of a run."""
+    """CPU seconds that a run may use."""
     memory_bytes: int = 8 * 10**9
-    """Of the process and all that it has started."""
+    """What the process and all that it has started may hold."""
     wall_factor: float = 20.0
     """A run may take this many times as long by the clock: for systems that wait, and where others need the cores."""
     prepare_s: float = 900.0
