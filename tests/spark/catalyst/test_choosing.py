@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from tests.spark.catalyst.queries import taken
 
 import dovetail
 from dovetail.errors import InputError
@@ -41,10 +42,6 @@ def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     session.conf.set(replacing.LEAST_PAIRS, str(ROWS * ROWS / 10))
     with dovetail.enable(session):
         yield session
-
-
-def taken(frame: DataFrame) -> bool:
-    return "DovetailJoin" in frame._jdf.queryExecution().executedPlan().toString()
 
 
 CHOICES = {

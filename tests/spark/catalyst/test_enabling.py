@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.spark.catalyst.queries import rows, taken
 
 import dovetail
 from dovetail.errors import DovetailError, InputError
@@ -17,23 +16,6 @@ from dovetail.spark.catalyst import replacing
 
 pytestmark = pytest.mark.spark
 
-ROWS = 200
-POINTS = f"""
-    SELECT id, (id * 7919) % 1009 AS x, IF(id % 7 = 0, NULL, (id * 31) % 53) AS k,
-        CAST(id * 1.5 AS DECIMAL(12, 2)) AS d, DATE '2024-01-01' + CAST(id % 90 AS INT) AS day,
-        TIMESTAMP '2024-01-01 00:00:00' + make_dt_interval(0, 0, id) AS at,
-        CASE WHEN id % 11 = 0 THEN CAST('NaN' AS DOUBLE) WHEN id % 13 = 0 THEN -0.0D ELSE id / 3.0D END AS f,
-        concat('p', id % 17) AS s, array(id) AS unused
-    FROM range({ROWS})
-"""
-BANDS = f"""
-    SELECT id AS band, (id * 104729) % 1009 AS lo, (id * 104729) % 1009 + 30 AS hi, IF(id % 5 = 0, NULL, id % 53) AS k,
-        CAST(id * 1.25 AS DECIMAL(10, 3)) AS d, DATE '2024-01-10' + CAST(id % 60 AS INT) AS day,
-        TIMESTAMP '2024-01-01 00:00:00' + make_dt_interval(0, 0, id * 2) AS at,
-        CASE WHEN id % 7 = 0 THEN CAST('NaN' AS DOUBLE) WHEN id % 9 = 0 THEN 0.0D ELSE id / 2.0D END AS f,
-        concat('p', id % 13) AS s
-    FROM range({ROWS})
-"""
 TAKEN = {
     "between": "SELECT p.id, b.band FROM points p JOIN bands b ON p.x BETWEEN b.lo AND b.hi",
     "aggregate": "SELECT band % 10 AS g, count(*), sum(x) FROM points JOIN bands ON x BETWEEN lo AND hi GROUP BY g",
@@ -54,30 +36,6 @@ TAKEN = {
     "not equal": "SELECT p.id, b.band FROM points p JOIN bands b ON p.k <> b.k AND p.id < 40",
     "or": "SELECT p.id, b.band FROM points p JOIN bands b ON p.x = b.lo OR p.x = b.hi",
 }
-
-
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    session = spark.newSession()
-    session.conf.set(replacing.LEAST_PAIRS, "0")
-    session.sql(POINTS).createOrReplaceTempView("points")
-    session.sql(BANDS).createOrReplaceTempView("bands")
-    return session
-
-
-@pytest.fixture
-def enabled(session: SparkSession) -> Iterator[SparkSession]:
-    with dovetail.enable(session):
-        yield session
-
-
-def rows(frame: DataFrame) -> Counter[str]:
-    return Counter(map(repr, frame.collect()))
-
-
-def taken(frame: DataFrame) -> int:
-    plan: str = frame._jdf.queryExecution().executedPlan().toString()
-    return plan.count("DovetailJoin")
 
 
 @pytest.mark.one_in(5)

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from tests.effort import repeat
 from tests.seed import seeded
+from tests.spark.catalyst.queries import plan, rows
 
 import dovetail
-from dovetail.spark.catalyst import replacing
 
 pytestmark = pytest.mark.spark
 
-POINTS = """
-    SELECT id, (id * 7919) % 1009 AS x, id % 40 AS g, IF(id % 7 = 0, NULL, (id * 31) % 53) AS k,
-        CASE WHEN id % 11 = 0 THEN CAST('NaN' AS DOUBLE) WHEN id % 13 = 0 THEN -0.0D ELSE id / 3.0D END AS f,
-        concat('p', id % 17) AS s
-    FROM range(150)
-"""
-BANDS = """
-    SELECT id AS band, (id * 104729) % 1009 AS lo, (id * 104729) % 1009 + 30 AS hi, IF(id % 5 = 0, NULL, id % 53) AS k,
-        CASE WHEN id % 7 = 0 THEN CAST('NaN' AS DOUBLE) WHEN id % 9 = 0 THEN 0.0D ELSE id / 2.0D END AS f,
-        concat('p', id % 13) AS s, DATE '2024-01-10' + CAST(id % 60 AS INT) AS day
-    FROM range(200)
-"""
 JOINS = [
     "points p JOIN bands b ON p.x BETWEEN b.lo AND b.hi",
     "points p LEFT JOIN bands b ON p.x BETWEEN b.lo AND b.hi AND p.k < b.k",
@@ -36,29 +21,6 @@ JOINS = [
 ]
 ORDERS = ["b.lo DESC", "b.k", "b.f DESC NULLS FIRST", "abs(p.x - b.lo)", "b.s DESC, p.k NULLS LAST", "b.day, b.k"]
 BOUNDS = ["n = 1", "n <= 3", "n < 3 AND id > 20", "2 >= n"]
-
-
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    session = spark.newSession()
-    session.conf.set(replacing.LEAST_PAIRS, "0")
-    session.sql(POINTS).createOrReplaceTempView("points")
-    session.sql(BANDS).createOrReplaceTempView("bands")
-    return session
-
-
-@pytest.fixture
-def enabled(session: SparkSession) -> Iterator[SparkSession]:
-    with dovetail.enable(session):
-        yield session
-
-
-def rows(frame: DataFrame) -> Counter[str]:
-    return Counter(map(repr, frame.collect()))
-
-
-def plan(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
 def query(join: str, function: str, group: str, order: str, bound: str) -> str:
@@ -73,7 +35,7 @@ def test_rows_are_those_of_spark(case: int, session: SparkSession) -> None:
     order = rng.choice(ORDERS)
     if function == "row_number":
         order += ", b.band, p.id"  # no ties: any of them would be right
-    group = rng.choice(["p.id", "p.id, p.x + 1", "p.g", "p.k, p.s"])
+    group = rng.choice(["p.id", "p.id, p.x + 1", "p.bucket", "p.k, p.s"])
     text = query(rng.choice(JOINS), function, group, order, rng.choice(BOUNDS))
     expected = rows(session.sql(text))
     with dovetail.enable(session):

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.effort import repeat
 from tests.seed import seeded
+from tests.spark.catalyst.queries import plan, rows
 
 import dovetail
 from dovetail.errors import BudgetError, ConditionError, DovetailError, InputError, PlanError
@@ -50,18 +51,9 @@ def frames(spark: SparkSession) -> Frames:
     return points, bands
 
 
-def rows(frame: DataFrame) -> Counter[str]:
-    return Counter(map(repr, frame.collect()))
-
-
-def physical(frame: DataFrame) -> str:
-    plan: str = frame._jdf.queryExecution().executedPlan().toString()
-    return plan
-
-
 def made_columns(frame: DataFrame) -> list[str]:
     """The columns that the join of a query gives."""
-    made = re.findall(r"DovetailJoin .*\[(.*)\]", physical(frame))
+    made = re.findall(r"DovetailJoin .*\[(.*)\]", plan(frame))
     return [name.split("#")[0] for name in made[0].split(", ") if name] if made else []
 
 
@@ -128,7 +120,7 @@ def test_columns_and_filters_are_pushed_through(frames: Frames) -> None:
     left, right = frames
     joined = dovetail.join(left, right, ON).where("s LIKE 'p1%' AND id_right > 10").select("f", "s_right")
     assert made_columns(joined) == ["f", "s"]
-    inputs = physical(joined).split("DovetailJoin", 1)[1]
+    inputs = plan(joined).split("DovetailJoin", 1)[1]
     assert "unused" not in inputs
     assert inputs.count("Filter") == 2
     assert made_columns(dovetail.join(left, right, ON).groupBy("k").count()) == ["k"]
@@ -219,10 +211,10 @@ def test_what_stays_as_it_was(frames: Frames, spark: SparkSession) -> None:
     left, right = frames
     spark.udf.register("next_one", lambda x: x + 1, "bigint")
     own = dovetail.join(left, right, "next_one(l.x) < r.lo", trusted=True, sample=False)
-    assert "DovetailJoin" not in physical(own)
+    assert "DovetailJoin" not in plan(own)
     assert own.count() == left.join(right, left.x + 1 < right.lo).count()
-    assert "DovetailJoin" not in physical(dovetail.join(left, right, ["k"]))  # equal keys are Spark's
-    assert "DovetailJoin" in physical(dovetail.join(left, right, ["k"], cells=2))
+    assert "DovetailJoin" not in plan(dovetail.join(left, right, ["k"]))  # equal keys are Spark's
+    assert "DovetailJoin" in plan(dovetail.join(left, right, ["k"], cells=2))
 
 
 def test_errors_of_the_run_are_raised(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:

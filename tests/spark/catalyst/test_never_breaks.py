@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.effort import some
+from tests.spark.catalyst.queries import rows, taken
 
 import dovetail
 from dovetail.spark.catalyst import replacing
@@ -118,10 +119,6 @@ def silent() -> Iterator[None]:
     assert not [str(one.message) for one in told if one.category is RuntimeWarning]
 
 
-def rows(frame: DataFrame) -> Counter[str]:
-    return Counter(repr(row) for row in frame.collect())
-
-
 def outcome(session: SparkSession, query: str) -> Counter[str] | str:
     """Rows, or the class of the error that Spark raises."""
     try:
@@ -172,19 +169,9 @@ def test_queries(settings: str, session: SparkSession) -> None:
 JOINED = f"SELECT l.id, r.id AS other, l.named FROM l JOIN r ON {BETWEEN}"
 
 
-@pytest.fixture
-def enabled(session: SparkSession) -> Iterator[SparkSession]:
-    with dovetail.enable(session):
-        yield session
-
-
 @pytest.fixture(scope="module")
 def joined(session: SparkSession) -> Counter[str]:
     return rows(session.sql(JOINED))
-
-
-def taken(frame: DataFrame) -> bool:
-    return "DovetailJoin" in frame._jdf.queryExecution().executedPlan().toString()
 
 
 @pytest.mark.parametrize("mode", ["simple", "extended", "formatted", "cost", "codegen"])
