@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import defaultdict
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -50,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """After other marks: tests and cases that take turns, unless they are asked for by name; parts of the suite."""
     by_name = config.option.keyword or any("::" in argument for argument in config.args)
+    from tests.turns import in_turns  # the seed has been chosen
+
     kept = items if by_name else in_turns(items)
     if config.option.part:
         part, parts = map(int, config.option.part.split("/"))
@@ -58,28 +59,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = set(kept)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = kept
-
-
-def in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Without those cases of tests marked `one_in`, or tests without cases, that are left to other runs.
-
-    Tests without cases take turns with the others of their file: in each run about as many of them.
-    """
-    from tests.effort import some
-
-    cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        mark = item.get_closest_marker("one_in")
-        if mark is not None and not item.get_closest_marker("slow"):
-            cases[item.nodeid.partition("[")[0], mark.args[0]].append(item)
-    groups: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
-    for (test, of), of_test in cases.items():
-        groups[test if len(of_test) > 1 else test.partition("::")[0], of] += of_test
-    left_out: set[pytest.Item] = set()
-    for (key, of), group in groups.items():
-        missing = [None] * (of - len(group))  # with fewer than there are turns, some runs have none
-        left_out.update(set(group) - set(some([*group, *missing], of=of, key=key)))
-    return [item for item in items if item not in left_out]
 
 
 def pytest_report_header(config: pytest.Config) -> str:

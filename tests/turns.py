@@ -1,0 +1,47 @@
+"""Which tests a run leaves to other runs.
+
+Cases of tests marked `one_in(n)` take turns, and so do tests that take seconds: `make test` runs a part of both, which
+the seed chooses, so that runs differ and together try everything. `tests/seconds.json` says which take seconds; a test
+that is not in it always runs. `python -m tools.write_seconds` writes it from the reports of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+
+import pytest
+from tests.effort import some
+
+LONG = 2.0  # seconds of a test and all its cases that each run affords
+MOST_TURNS = 3
+SECONDS: dict[str, float] = json.loads((Path(__file__).parent / "seconds.json").read_text(encoding="utf-8"))
+
+
+def in_turns(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The tests of this run. Tests without cases take turns with the others of their file."""
+    cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if (turns := _turns(item)) > 1:
+            cases[item.nodeid.partition("[")[0], turns].append(item)
+    groups: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for (test, turns), of_test in cases.items():
+        groups[test if len(of_test) > 1 else test.partition("::")[0], turns] += of_test
+    left_out: set[Hashable] = set()
+    for (key, turns), group in groups.items():
+        missing = [None] * (turns - len(group))  # with fewer than there are turns, some runs have none
+        left_out.update(set(group) - set(some([*group, *missing], of=turns, key=key)))
+    return [item for item in items if item not in left_out]
+
+
+def _turns(item: pytest.Item) -> int:
+    """In how many runs a case comes once."""
+    if item.get_closest_marker("slow"):
+        return 1
+    mark = item.get_closest_marker("one_in")
+    marked = mark.args[0] if mark is not None else 1
+    seconds = SECONDS.get(item.nodeid.partition("[")[0], 0.0)
+    return int(marked * min(MOST_TURNS, max(1, math.ceil(seconds / LONG))))

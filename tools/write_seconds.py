@@ -1,0 +1,44 @@
+"""Write tests/seconds.json, which says what tests take seconds, from the reports of a run on a quiet machine.
+
+    make test && python -m tools.write_seconds
+
+Tests that had no turn in that run keep what an earlier run has measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tools.run_tests import REPORTS, ROOT
+
+SECONDS = ROOT / "tests" / "seconds.json"
+LEAST = 1.0  # others are left out, so that the file is short
+
+
+def measured(reports: list[Path]) -> dict[str, float]:
+    """Seconds of each test with all its cases, by its file and name."""
+    seconds: dict[str, float] = defaultdict(float)
+    for report in reports:
+        for case in ElementTree.parse(report).iter("testcase"):
+            module, name = str(case.get("classname")), str(case.get("name")).partition("[")[0]
+            seconds[f"{module.replace('.', '/')}.py::{name}"] += float(case.get("time", 0))
+    return seconds
+
+
+def write(reports: list[Path], path: Path) -> None:
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    seconds = {test: taken for test, taken in {**known, **measured(reports)}.items() if _exists(test)}
+    kept = {test: round(seconds[test], 1) for test in sorted(seconds) if seconds[test] >= LEAST}
+    path.write_text(json.dumps(kept, indent=0) + "\n", encoding="utf-8")
+
+
+def _exists(test: str) -> bool:
+    file, _, name = test.partition("::")
+    return (ROOT / file).is_file() and f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write([REPORTS / "core.xml", REPORTS / "spark.xml"], SECONDS)
