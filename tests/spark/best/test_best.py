@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.best_oracle import ROW, Keys, check, numbered, partners
@@ -16,6 +17,7 @@ import dovetail
 from dovetail.condition.best import Best, parse_best
 from dovetail.condition.spellings import spell_asof, spell_nearest
 from dovetail.errors import InputError, PlanError
+from dovetail.spark.best import ranges
 
 pytestmark = pytest.mark.spark
 
@@ -58,10 +60,21 @@ def frames(spark: SparkSession, tables: Tables) -> Frames:
     return left, right
 
 
+@pytest.fixture(scope="module")
+def files(spark: SparkSession, tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> Frames:
+    """The same rows in Parquet files of several row groups."""
+    place = tmp_path_factory.mktemp("best")
+    for name, table in zip(("left", "right"), tables, strict=True):
+        pq.write_table(table, place / f"{name}.parquet", row_group_size=90)
+    return spark.read.parquet(str(place / "left.parquet")), spark.read.parquet(str(place / "right.parquet"))
+
+
 @pytest.fixture
 def cut_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time is cut for few rows."""
-    monkeypatch.setattr("dovetail.spark.best.ranges.SAMPLE", 256)
+    """Time is cut for few rows, and for keys with half of them."""
+    monkeypatch.setattr(ranges, "SAMPLE", 256)
+    monkeypatch.setattr(ranges, "ENOUGH", 0.5)
+    monkeypatch.setattr(ranges, "HEAVY", 0.5)
 
 
 def _check(found: DataFrame, how: str, on: str, best: Best, tables: Tables) -> None:
@@ -93,9 +106,7 @@ AS_OF: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("case", range(len(AS_OF)))
-def test_as_of_is_the_definition(frames: Frames, tables: Tables, cut_early: None, case: int) -> None:
+def _check_as_of(case: int, frames: Frames, tables: Tables) -> None:
     options = {"how": "left", **AS_OF[case]}
     found = dovetail.asof(*frames, **options)
     schemas = (tables[0].schema, tables[1].schema)
@@ -109,6 +120,32 @@ def test_as_of_is_the_definition(frames: Frames, tables: Tables, cut_early: None
     )
     best = parse_best(1, spelled.order_by, "any", schemas, is_distance=spelled.is_distance)
     _check(found, options["how"], spelled.on, best, tables)
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("case", range(len(AS_OF)))
+def test_as_of_is_the_definition(frames: Frames, tables: Tables, cut_early: None, case: int) -> None:
+    _check_as_of(case, frames, tables)
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("case", range(len(AS_OF)))
+def test_as_of_of_files_is_the_definition(files: Frames, tables: Tables, cut_early: None, case: int) -> None:
+    _check_as_of(case, files, tables)
+
+
+def test_files_are_sampled_without_a_job(files: Frames, cut_early: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = files[0].sparkSession.sparkContext
+    context.setJobGroup("sampling", "nothing")
+    try:
+        plan = dovetail.explain(*(frame.where("n < 50") for frame in files), "t", of="asof", by="k")
+        assert "ranges for one heavy key" in str(plan)
+        assert len(context.statusTracker().getJobIdsForGroup("sampling")) == 0
+        monkeypatch.setattr(ranges, "READ_HERE", 0)
+        assert "ranges for one heavy key" in str(dovetail.explain(*files, "t", of="asof", by="k"))
+        assert len(context.statusTracker().getJobIdsForGroup("sampling")) == 1
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
 
 
 NEAREST: list[dict[str, Any]] = [

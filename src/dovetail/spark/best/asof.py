@@ -29,7 +29,7 @@ from dovetail.matching.nearest_in_order import Direction, InOrder, read_order
 from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.spark.batch.tables import contents
-from dovetail.spark.best.ranges import Cuts, find_cuts
+from dovetail.spark.best.ranges import Cuts, find_cuts, sample_by_spark, sample_files
 from dovetail.spark.frames.binding import Bound, after_join, position_name
 from dovetail.spark.frames.planned import FrameJoin, Planned
 from dovetail.spark.frames.schemas import result_fields
@@ -76,12 +76,7 @@ def plan_asof(asked: FrameJoin, plan: JoinPlan, best: Best, times: Times) -> Pla
     join = _AsOf(asked, plan.how, times, best.is_distance)
     cuts = None
     if asked.request.sample:
-        both = (
-            join.usable(Side.LEFT)
-            .select(*join.keys, "time")
-            .unionAll(join.usable(Side.RIGHT).select(*join.keys, "time"))
-        )
-        cuts = find_cuts(both, join.keys)
+        cuts = find_cuts(join.sample(), join.keys, asked.bound.frames[Side.LEFT])
     plan = replace(plan, operator=Choice(SPARK, WHY), at_rest=False)
     if cuts is not None:
         plan = replace(plan, router=Choice("ranges", cuts.text), cells=cuts.ranges, tasks=cuts.ranges)
@@ -97,6 +92,15 @@ class _AsOf:
         self._only_finite = is_distance and t.is_floating(type_of(times.order.values[0]))
         self.keys = [f"key{number}" for number in range(len(asked.bound.condition.equalities))]
         self._own = [len(asked.bound.visible(side)) for side in Side]
+
+    def sample(self) -> pa.Table:
+        """Keys and times of some rows of both sides."""
+        values = [(pair.left, pair.right) for pair in self._bound.condition.equalities]
+        sample = sample_files(self._bound, [*self.keys, "time"], [*values, self._times.order.values])
+        if sample is None:
+            left, right = (self.usable(side).select(*self.keys, "time") for side in Side)
+            sample = sample_by_spark(left.unionAll(right), self.keys)
+        return sample
 
     def usable(self, side: Side) -> DataFrame:
         """The rows of a side that can have a partner."""

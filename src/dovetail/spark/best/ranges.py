@@ -1,6 +1,7 @@
 """Where time is cut: keys with far more rows than others, and inputs without keys, are joined range by range.
 
-A sample of both sides says which keys are heavy and where their rows lie. Rows with equal times share a range.
+A sample of both sides says which keys are heavy and where their rows lie. Rows with equal times share a range. Plain
+Parquet files are sampled by the driver, all else by a Spark job.
 """
 
 from __future__ import annotations
@@ -10,18 +11,25 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from dovetail.condition import Literal, spark_sql, types
+from dovetail.condition import Expression, Literal, columns_of, evaluate, is_opaque, spark_sql, types
+from dovetail.core.rows import Side
+from dovetail.spark.exchange.packing import as_planned
+from dovetail.spark.frames.binding import Bound
+from dovetail.spark.frames.file_rows import FileRows, plain_files
+from dovetail.spark.frames.sampling import READ_HERE
 from dovetail.spark.session.settings import parallelism, shuffle_partitions
 
 t = pa.types
 
-SAMPLE = 1 << 12  # rows of both sides; fewer need no cuts
-HEAVY = 0.5  # of what one core has to do: a key with more rows is cut
+SAMPLE = 1 << 12  # rows of both sides
+ENOUGH = 0.9  # of a sample: fewer rows need no cuts
+HEAVY = 1.25  # of what one core has to do: to cut a key with fewer rows costs more than it saves
 FEWEST = 20  # times a key must be in a sample to be believed heavy
 MOST_HEAVY = 64
 MOST_RANGES = 64  # what compares a time with all borders must stay small enough to be compiled
@@ -61,20 +69,67 @@ def _search(borders: Sequence[str], first: int) -> str:
     return f"IF(time < {borders[middle]}, {below}, {above})"
 
 
-def find_cuts(rows: DataFrame, keys: Sequence[str]) -> Cuts | None:
-    """By a sample of the keys and times of both sides, one job. None: there is nothing to cut."""
-    sample = _sample(rows.select(*keys, "time")).toArrow()
-    if sample.num_rows < SAMPLE or not all(_has_literals(field.type) for field in sample.schema):
+def sample_by_spark(rows: DataFrame, keys: Sequence[str]) -> pa.Table:
+    """Keys and times of some rows, by a job."""
+    return _sample(rows.select(*keys, "time")).toArrow()
+
+
+def sample_files(
+    bound: Bound, names: Sequence[str], values: Sequence[tuple[Expression, Expression]]
+) -> pa.Table | None:
+    """The same of plain Parquet files, read here; None if only Spark can read them.
+
+    `values`: what the keys, and then the times, are on either side.
+    """
+    if any(is_opaque(value) for pair in values for value in pair):
+        return None
+    left, right = (plain_files(frame) for frame in bound.frames)
+    if left is None or right is None:
+        return None
+    tables = []
+    for side, files in zip(Side, (left, right), strict=True):
+        rows = -(-SAMPLE * files.rows.rows // (left.rows.rows + right.rows.rows))
+        batches = _drawn(files, bound, side, [pair[side] for pair in values], names, rows)
+        if batches is None:
+            return None
+        tables.append(pa.Table.from_batches(batches))
+    return pa.concat_tables(tables).drop_null() if tables[0].schema == tables[1].schema else None
+
+
+def _drawn(
+    files: FileRows, bound: Bound, side: Side, values: Sequence[Expression], names: Sequence[str], rows: int
+) -> list[pa.RecordBatch] | None:
+    """Values of about that many rows, at random places; None if these are too many bytes to read."""
+    read = {column.name for value in values for column in columns_of(value)}
+    schema = pa.schema([field for field in bound.condition.schema(side) if field.name in read])
+    called = dict(zip(bound.condition.schema(side).names, bound.frames[side].columns, strict=True))
+    columns = [called[name] for name in schema.names]
+    if not columns or files.bytes_of(columns) > READ_HERE:
+        return None
+    places = np.unique(np.random.default_rng(SEED).integers(0, files.rows.rows, rows))
+    found, first = [], 0
+    for batch in files.batches(columns):
+        here = places[np.searchsorted(places, first) : np.searchsorted(places, first + batch.num_rows)]
+        drawn = as_planned(batch.take(pa.array(here - first)), schema)
+        sides = (drawn, None) if side is Side.LEFT else (None, drawn)
+        found.append(pa.record_batch([evaluate(value, *sides) for value in values], [*names]))
+        first += batch.num_rows
+    return found or None
+
+
+def find_cuts(sample: pa.Table, keys: Sequence[str], rows: DataFrame) -> Cuts | None:
+    """Where to cut rows like those of the sample. None: there is nothing to cut."""
+    if sample.num_rows < ENOUGH * SAMPLE or not all(_has_literals(field.type) for field in sample.schema):
         return None
     partitions = shuffle_partitions(rows)
     cores = min(partitions, parallelism(rows.sparkSession))
-    times, heavy, largest = sample["time"], "TRUE", SAMPLE
+    times, heavy, largest = sample["time"], "TRUE", sample.num_rows
     number = 0
     if keys:
         values = list(zip(*(sample[key].to_pylist() for key in keys), strict=True))
         texts = [tuple(map(repr, value)) for value in values]  # NaN is not equal to itself
         counts = Counter(texts).most_common(MOST_HEAVY)
-        found = {text for text, times in counts if times >= FEWEST and times * cores > HEAVY * SAMPLE}
+        found = {text for text, times in counts if times >= FEWEST and times * cores > HEAVY * sample.num_rows}
         if not found:
             return None
         number, largest = len(found), counts[0][1]
@@ -82,7 +137,7 @@ def find_cuts(rows: DataFrame, keys: Sequence[str]) -> Cuts | None:
         chosen = dict(zip(texts, values, strict=True))
         heavy = " OR ".join(_is_key(keys, chosen[text], schema) for text in sorted(found))
         times = times.filter(pa.array([text in found for text in texts]))
-    wanted = min(MOST_RANGES, max(2, math.ceil(largest * partitions / SAMPLE)))
+    wanted = min(MOST_RANGES, max(2, math.ceil(largest * partitions / sample.num_rows)))
     ordered = times.take(pc.sort_indices(times))
     places = [place * len(ordered) // wanted for place in range(1, wanted)]
     borders = dict.fromkeys(_literal(ordered[place].as_py(), ordered.type) for place in places)

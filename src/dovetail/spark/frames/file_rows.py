@@ -84,7 +84,7 @@ class _Reader:
 
 def file_rows(frames: tuple[DataFrame, DataFrame]) -> tuple[FileRows | None, FileRows | None]:
     """Each side as files that tasks read, or None if Spark has to read it."""
-    left, right = (_plain_files(frame) for frame in frames)
+    left, right = (plain_files(frame) for frame in frames)
     if left is None and right is None:
         return None, None
     found = [side.rows for side in (left, right) if side is not None]
@@ -95,7 +95,8 @@ def file_rows(frames: tuple[DataFrame, DataFrame]) -> tuple[FileRows | None, Fil
     return left, right
 
 
-def _plain_files(frame: DataFrame) -> FileRows | None:
+def plain_files(frame: DataFrame) -> FileRows | None:
+    """The files that a DataFrame reads as they are, or None; whether workers reach them is another question."""
     try:
         rows, filters = plain_read(frame, MOST_FILES, with_filtered=True)
     except (NotPlainError, DovetailError):
