@@ -23,7 +23,7 @@ class Item(SimpleNamespace):
 def items() -> list[Any]:
     def made(nodeid: str, **marks: int) -> Item:
         found = {name: SimpleNamespace(args=(value,)) for name, value in marks.items()}
-        return Item(nodeid=nodeid, get_closest_marker=found.get)
+        return Item(nodeid=nodeid, get_closest_marker=found.get, user_properties=[])
 
     single = [made(f"tests/a.py::test_{name}") for name in ("quick", "long", "longer")]
     cases = [made(f"tests/b.py::test_cases[{number}]") for number in range(6)]
@@ -50,6 +50,13 @@ def test_every_test_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sum(name.startswith("test_cases") for name in names) == 3
         assert sum(name.startswith("test_marked") for name in names) == 1
     assert {name for names in runs for name in names} == {one.nodeid.partition("::")[2] for one in items()}
+
+
+def test_a_case_stands_for_those_that_had_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seed, "SEED", 1)
+    stands_for = {one.nodeid.partition("::")[2]: dict(one.user_properties) for one in turns.in_turns(items())}
+    assert all(has == {"stands for": 2} for name, has in stands_for.items() if name.startswith("test_cases"))
+    assert not any(has for name, has in stands_for.items() if name.startswith(("test_quick", "test_slow")))
 
 
 def test_all_run_where_all_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from tests.effort import some
 
-LONG = 2.0  # seconds of a test and all its cases that each run affords
-MOST_TURNS = 3
+LONG = 1.5  # seconds of a test and all its cases that each run affords
+MOST_TURNS = 4
 SECONDS: dict[str, float] = json.loads((Path(__file__).parent / "seconds.json").read_text(encoding="utf-8"))
 
 
@@ -34,6 +34,11 @@ def in_turns(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     for (key, turns), group in groups.items():
         missing = [None] * (turns - len(group))  # with fewer than there are turns, some runs have none
         left_out.update(set(group) - set(some([*group, *missing], of=turns, key=key)))
+    for (_, turns), of_test in cases.items():
+        kept = [item for item in of_test if item not in left_out]
+        share = turns // _marked(of_test[0]) if len(of_test) > 1 else 1
+        for item in kept:
+            item.user_properties.append(("stands for", min(share, len(of_test) / len(kept))))
     return [item for item in items if item not in left_out]
 
 
@@ -41,7 +46,10 @@ def _turns(item: pytest.Item) -> int:
     """In how many runs a case comes once."""
     if item.get_closest_marker("slow"):
         return 1
-    mark = item.get_closest_marker("one_in")
-    marked = mark.args[0] if mark is not None else 1
     seconds = SECONDS.get(item.nodeid.partition("[")[0], 0.0)
-    return int(marked * min(MOST_TURNS, max(1, math.ceil(seconds / LONG))))
+    return _marked(item) * min(MOST_TURNS, max(1, math.ceil(seconds / LONG)))
+
+
+def _marked(item: pytest.Item) -> int:
+    mark = item.get_closest_marker("one_in")
+    return int(mark.args[0]) if mark is not None else 1

@@ -19,12 +19,14 @@ LEAST = 1.0  # others are left out, so that the file is short
 
 
 def measured(reports: list[Path]) -> dict[str, float]:
-    """Seconds of each test with all its cases, by its file and name."""
+    """Seconds of each test with all its cases, by its file and name. A case stands for those that had no turn."""
     seconds: dict[str, float] = defaultdict(float)
     for report in reports:
         for case in ElementTree.parse(report).iter("testcase"):
             module, name = str(case.get("classname")), str(case.get("name")).partition("[")[0]
-            seconds[f"{module.replace('.', '/')}.py::{name}"] += float(case.get("time", 0))
+            stands_for = case.find("properties/property[@name='stands for']")
+            times = float(stands_for.get("value", 1)) if stands_for is not None else 1.0
+            seconds[f"{module.replace('.', '/')}.py::{name}"] += float(case.get("time", 0)) * times
     return seconds
 
 
