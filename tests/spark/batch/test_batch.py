@@ -463,6 +463,14 @@ def test_names_that_spark_can_hardly_address(spark: SparkSession) -> None:
     check(frame, frame, ["l.`a.b` = r.`q``t`"])
 
 
+def test_large_results_are_better_written_by_tasks(spark: SparkSession) -> None:
+    frame = spark.range(8000).selectExpr("id AS a", "id * 37 % 8000 AS b")
+    on = "l.a < r.a AND l.b > r.b"
+    assert "advice     to store a result of this size, dovetail.write" in str(dovetail.explain(frame, frame, on))
+    assert "dovetail.write" not in str(dovetail.explain(frame, frame, on, "left_semi"))
+    assert "dovetail.write" not in str(dovetail.explain(frame, frame, "l.a < r.a AND l.b > r.b AND l.a + 9 > r.a"))
+
+
 def test_explain(left: DataFrame, right: DataFrame) -> None:
     plan = str(dovetail.explain(left, right, "soundex(l.name) = r.code AND levenshtein(l.name, r.name) < 2"))
     assert "driven by  l.`soundex(name)` = r.code" in plan

@@ -52,6 +52,8 @@ MOST_TASKS = 1024
 TABLE_BYTES = 48  # most that a hash table takes for a row, besides the row itself
 EMPTY_TABLE_BYTES = 20 * 1024
 TWO_PASSES = "a full join is a left join, and the right rows without a partner by a second pass over both sides"
+LARGE = 10_000_000  # rows of a result
+WRITE = "to store a result of this size, dovetail.write(joined, path) needs less CPU than joined.write.parquet(path)"
 UNEVEN = 1.5  # how much fuller than the average a cell may be
 
 GEO = types_named("GeographyType", "GeometryType")
@@ -198,6 +200,8 @@ def plan_cells(asked: FrameJoin, plan: JoinPlan, whole: FrameJoin | None = None)
         return Planned(plan, native.frame)
     if only_spark:
         return Planned(by_spark(asked, plan), lambda: join_by_spark(asked, plan))
+    if plan.how.emits_pairs and (plan.pairs or 0.0) >= LARGE and not asked.bound.after:
+        plan = replace(plan, advice=(*plan.advice, WRITE))
     routed = route(plan, look)
 
     def joined(one: Routed) -> DataFrame:
