@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from tools import spark_matrix
 
 import dovetail
 from dovetail.cli import doctor
@@ -61,6 +62,12 @@ def test_the_versions_of_spark(version: str) -> None:
     oldest, newest = (".".join(map(str, numbers)) for numbers in (doctor.OLDEST_SPARK, doctor.TESTED_SPARK))
     assert f"{oldest}.0" in allowed
     assert f"{newest}.0" in allowed
+
+
+@pytest.mark.parametrize("test", [*spark_matrix.TESTS, spark_matrix.NEWER, spark_matrix.OLDER])
+def test_what_is_tried_with_each_version_is_there(test: str) -> None:
+    file, _, name = test.partition("::")
+    assert f"def {name}" in (ROOT / file).read_text()
 
 
 def test_pages_name_the_distribution() -> None:

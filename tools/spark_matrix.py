@@ -19,7 +19,7 @@ GROUPS = ["--group", "test", "--group", "postgres"]
 TESTS = [  # of everything something, in a few minutes
     "tests/spark/batch/test_join_types.py::test_the_same_rows_as_spark",
     "tests/spark/batch/test_join_types.py::test_small_budgets_spill",
-    "tests/spark/batch/test_multijoin.py",
+    "tests/spark/multiway/test_multijoin.py",
     "tests/spark/frames/test_types.py::test_payload",
     "tests/spark/catalyst/test_enabling.py",
     "tests/spark/catalyst/test_lazy_joins.py",
@@ -30,7 +30,7 @@ TESTS = [  # of everything something, in a few minutes
     "tests/spark/diag/test_join.py::test_early_results_of_dataframes",
     "tests/spark/early/test_waves.py::test_the_same_rows_as_the_join",
     "tests/spark/early/test_waves.py::test_stopped_and_gone_on_with",
-    "tests/spark/exchange/test_sink.py::test_modes",
+    "tests/spark/frames/test_sink.py::test_modes",
     "tests/spark/sources/test_remote_sources.py::test_a_dataset_is_a_table",
     "tests/spark/streaming/test_streaming.py::test_results",
     "tests/spark/streaming/test_streaming.py::test_restart_goes_on",
