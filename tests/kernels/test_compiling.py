@@ -6,6 +6,7 @@ cache, in directories that another user owns or can write to. The process under 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pickle
@@ -14,11 +15,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from dovetail.kernels import compiling
 
 MALLORY = 54321  # a user id that does not exist here
 pytestmark = pytest.mark.skipif(
@@ -411,3 +415,25 @@ def test_machine_code_follows_the_contents_of_all_kernels(tmp_path: Path) -> Non
     assert call("here", 1) == (4, 0)
     assert call("here", 5) == (12, 0)
     assert call("there", 1) == (4, 1)
+
+
+def test_machine_code_that_nobody_uses_is_removed(tmp_path: Path) -> None:
+    """By the first process of another version; what a process uses, was used lately or is something else stays."""
+    month_ago = time.time() - compiling.UNUSED_SECONDS - 60
+    names = {name: f"kernels_{digit * 32}" for name, digit in (("old", "a"), ("used", "b"), ("recent", "c"))}
+    names |= {"other": "other", "link": f"kernels_{'d' * 32}"}
+    target = tmp_path / "elsewhere"
+    cache = tmp_path / "cache"
+    for directory in (target, *(cache / name for key, name in names.items() if key != "link")):
+        directory.mkdir(parents=True)
+        (directory / "code.nbi").write_bytes(b"code")
+    (cache / names["link"]).symlink_to(target)
+    for name in ("old", "used", "other", "link"):
+        os.utime(cache / names[name], (month_ago, month_ago), follow_symlinks=False)
+    handle = os.open(cache / names["used"], os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    compiling._keep(cache / f"kernels_{'e' * 32}")
+    os.close(handle)
+    left = {path.name for path in cache.iterdir()}
+    assert left == {name for key, name in names.items() if key != "old"} | {f"kernels_{'e' * 32}"}
+    assert (target / "code.nbi").exists()

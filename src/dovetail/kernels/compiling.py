@@ -3,7 +3,8 @@
 Compiling takes seconds, loading from the cache a fraction of one. The cache consists of pickles, so it is in a
 directory that no other user can write to, or there is none. Numba raises when the cache cannot be written, so the
 directory is probed first. In it, machine code is found by the contents of the sources: another environment or checkout
-with the same kernels has it, and a kernel is compiled again when one that it calls has changed.
+with the same kernels has it, and a kernel is compiled again when one that it calls has changed. What no process has
+used for a month is removed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import importlib.util
 import logging
 import os
 import pkgutil
+import re
+import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -34,6 +38,8 @@ from dovetail.errors import InputError
 F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger("dovetail.kernels")
+
+UNUSED_SECONDS = 30 * 24 * 3600  # after which machine code is removed
 
 
 def _find_cache() -> tuple[Path | None, str]:
@@ -63,10 +69,15 @@ def _candidates() -> Iterator[tuple[Path, bool]]:
     yield Path(tempfile.gettempdir()) / f"dovetail-numba-{os.geteuid()}", True
 
 
-def _lock(directory: Path) -> None:
+def _lock(directory: Path, how: int = fcntl.LOCK_SH) -> int:
     """Until the process ends, systemd does not clear the directory away, after which another user could make it."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
 
 
 _directory, _objections = _find_cache()
@@ -103,7 +114,35 @@ class CacheByContents(UserProvidedCacheLocator):
     @classmethod
     def get_suitable_cache_subpath(cls, py_file: str) -> str:
         directory = Path(py_file).parent
-        return f"{directory.name}_{_digest(directory)}"
+        name = f"{directory.name}_{_digest(directory)}"
+        assert _directory is not None
+        _keep(_directory / name)
+        return name
+
+
+@cache
+def _keep(directory: Path) -> None:
+    """Mark machine code as used until this process ends. The first process of a version removes what nobody uses."""
+    with suppress(OSError):
+        is_new = not directory.exists()
+        directory.mkdir(mode=0o700, exist_ok=True)
+        _lock(directory)
+        os.utime(directory)
+        if is_new:
+            _remove_unused(directory.parent)
+
+
+def _remove_unused(cache: Path) -> None:
+    for directory in cache.iterdir():
+        if not re.fullmatch(r"\w+_[0-9a-f]{32}", directory.name):
+            continue
+        with suppress(OSError):
+            if time.time() - directory.lstat().st_mtime > UNUSED_SECONDS:
+                handle = _lock(directory, fcntl.LOCK_EX)
+                try:
+                    shutil.rmtree(directory)
+                finally:
+                    os.close(handle)
 
 
 @cache
