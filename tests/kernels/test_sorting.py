@@ -11,7 +11,7 @@ from dovetail.core import threads
 from dovetail.core.codes import float_codes
 from dovetail.core.threads import allow_threads
 from dovetail.kernels import sorting
-from dovetail.kernels.sorting import expand, find_hashes, find_sorted, invert, order_by_count, pick, scatter, sort_codes
+from dovetail.kernels.sorting import invert, order_by_count, pick, scatter, sort_codes
 
 Words = NDArray[np.int64]
 Shape = Callable[[np.random.Generator, int], Words]
@@ -117,40 +117,7 @@ def test_permutations(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert invert(rows).tolist() == [1, 3, 0, 2]
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("spread", [3, 2**62])
-@pytest.mark.parametrize("size", [0, 1, 2, 500])
-def test_finds_what_binary_search_finds(seed: int, spread: int, size: int) -> None:
-    rng = generator(seed)
-    resident = np.sort(rng.integers(-spread, spread, size))
-    probing = np.concatenate([rng.integers(-spread, spread, 100), resident[:50], [-(2**63), 2**63 - 1]])
-    starts, counts = find_hashes(resident, probing)
-    first = np.searchsorted(resident, probing, side="left")
-    found = counts > 0
-    assert counts.tolist() == (np.searchsorted(resident, probing, side="right") - first).tolist()
-    assert starts[found].tolist() == first[found].tolist()
-
-
 @given(st.lists(st.integers(0, 9), max_size=60))
 def test_small_numbers_are_ordered_by_counting(numbers: list[int]) -> None:
     given_ = np.array(numbers, np.int32)
     assert (order_by_count(given_, 9) == np.argsort(given_, kind="stable")).all()
-
-
-def test_ranges_become_pairs() -> None:
-    starts, counts = np.array([5, 0, 9]), np.array([2, 0, 3])
-    probing, positions = expand(starts, counts, 0, 3, 5)
-    assert probing.tolist() == [0, 0, 2, 2, 2]
-    assert positions.tolist() == [5, 6, 9, 10, 11]
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_find_sorted(seed: int) -> None:
-    rng = generator(seed)
-    resident = np.sort(rng.integers(-20, 20, rng.integers(0, 60)))
-    probing = rng.integers(-25, 25, rng.integers(0, 60))
-    if seed % 2:
-        probing = np.sort(probing)
-    starts, counts = find_sorted(resident, probing)
-    assert starts.tolist() == np.searchsorted(resident, probing).tolist()
-    assert counts.tolist() == [int((resident == word).sum()) for word in probing]

@@ -27,7 +27,8 @@ from dovetail.execution.out_of_core import InputAtRest
 from dovetail.execution.output import MOST_BYTES, result_batches, results_share
 from dovetail.kernels import equality
 from dovetail.kernels.equality import Equality
-from dovetail.kernels.sorting import expand, row_type
+from dovetail.kernels.searching import expand
+from dovetail.kernels.sorting import row_type
 from dovetail.kernels.taking import is_run, mark, take_numbers
 from dovetail.matching import Matcher, build_matcher
 from dovetail.operators.protocol import Workspace

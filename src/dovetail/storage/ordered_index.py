@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.rows import Rows, chunk_ranges
-from dovetail.kernels.sorting import expand
+from dovetail.kernels.searching import expand
 
 Keys = NDArray[Any]
 

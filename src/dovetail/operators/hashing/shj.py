@@ -32,7 +32,7 @@ from dovetail.condition import matching
 from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Rows, Side, chunk_ranges
-from dovetail.kernels.sorting import expand, find_hashes
+from dovetail.kernels.searching import expand, find_hashes
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.operators.protocol import Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
 from dovetail.storage.blocks import Block, BlockStore
