@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from dovetail.condition import parse
 from dovetail.core.rows import Side
-from dovetail.planning.statistics import measure
+from dovetail.planning.statistics import LENGTHS, measure
 
 POINTS = pa.record_batch({"k": [1, 2], "t": [5, 900]})
 RANGES = pa.record_batch({"k": [1, 1, 1, 2], "s": [0, 10, None, 7], "e": [4, 60, 1000, 5]})
@@ -33,3 +34,11 @@ def test_intervals_of_the_left_side() -> None:
     reach = measure(parse("l.s <= r.t AND r.t <= l.e", RANGES.schema, POINTS.schema), Side.LEFT, RANGES)
     assert reach is not None
     assert reach.longest == (50.0,)
+
+
+def test_how_many_intervals_are_about_how_long() -> None:
+    condition = parse("l.t >= r.s AND l.t < r.e", POINTS.schema, RANGES.schema)
+    reach = measure(condition, Side.RIGHT, RANGES)
+    assert reach is not None
+    (counts,) = (reach + reach).by_length
+    assert {float(LENGTHS[i]): int(counts[i]) for i in np.flatnonzero(counts)} == {0.0: 2, 4.0: 2, 32.0: 2}

@@ -23,6 +23,8 @@ ZONES = 32, 256  # boxes of a batch, at least and at most
 PER_ZONE = 1024, 16  # rows of a box, and how many of them are looked at to cut it
 ORDERED = ("one_inequality", "two_inequalities", "overlap", "rectangles")  # classes whose blocks are pruned by boxes
 
+LENGTHS = np.concatenate([[0.0], 2.0 ** np.arange(-16, 111)])
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -30,9 +32,14 @@ class Reach:
 
     boxes: NDArray[np.int64]  # (box, key, 0: least and 1: greatest) rough codes; every row is in one of the boxes
     longest: tuple[float, ...] = ()  # intervals, in units of their numbers; one per interval
+    by_length: tuple[NDArray[np.int64], ...] = ()  # how many have each of LENGTHS, up to the next
 
     def __add__(self, other: Reach) -> Reach:
-        return Reach(np.concatenate([self.boxes, other.boxes]), tuple(map(max, self.longest, other.longest)))
+        return Reach(
+            np.concatenate([self.boxes, other.boxes]),
+            tuple(map(max, self.longest, other.longest)),
+            tuple(map(np.add, self.by_length, other.by_length)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +119,12 @@ def measure(condition: Condition, side: Side, batch: pa.RecordBatch) -> Reach | 
     _, columns = keyed_rows(condition, side, batch, [pair[side] for pair in strategy.ordered_keys])
     if not len(columns[0]):
         return None
-    lengths = tuple(_longest(strategy, side, columns))
+    lengths = _lengths(strategy, side, columns)
+    longest = tuple(float(np.max(each, initial=0.0)) for each in lengths)
+    by_length = tuple(_count_by_length(each) for each in lengths)
     if strategy.equal:  # rows are routed by equal keys, which needs no boxes
-        return Reach(np.empty((0, len(columns), 2), np.int64), lengths)
-    return Reach(_boxes([rough_codes(column) for column in columns]), lengths)
+        return Reach(np.empty((0, len(columns), 2), np.int64), longest, by_length)
+    return Reach(_boxes([rough_codes(column) for column in columns]), longest, by_length)
 
 
 def _boxes(codes: list[Words]) -> NDArray[np.int64]:
@@ -126,16 +135,17 @@ def _boxes(codes: list[Words]) -> NDArray[np.int64]:
     return boxes.around(np.stack(codes), cuts)
 
 
-def _longest(strategy: Strategy, side: Side, columns: list[pa.Array]) -> list[float]:
+def _lengths(strategy: Strategy, side: Side, columns: list[pa.Array]) -> list[NDArray[np.float64]]:
     """How long intervals are: those of overlaps, and those between two inequalities that bound a value."""
     if len({c.type for c in columns}) > 1 or not is_fixed(columns[0].type):
         return []
-    lengths = []
-    for low, high in _borders(strategy, side, columns):
-        with np.errstate(invalid="ignore", over="ignore"):
-            length = float(np.max(numbers(high) - numbers(low), initial=0.0))
-        lengths.append(length if np.isfinite(length) else np.inf)
-    return lengths
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = [numbers(high) - numbers(low) for low, high in _borders(strategy, side, columns)]
+    return [np.where(np.isnan(lengths), np.inf, lengths) for lengths in found]
+
+
+def _count_by_length(lengths: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.bincount(np.searchsorted(LENGTHS[1:], lengths, side="right"), minlength=len(LENGTHS))
 
 
 def _borders(strategy: Strategy, side: Side, columns: list[pa.Array]) -> list[tuple[pa.Array, pa.Array]]:

@@ -9,8 +9,9 @@ import pytest
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
+from dovetail.planning.statistics import LENGTHS
 from dovetail.spark.native.axes import Axis, axes_of
-from dovetail.spark.native.cells import Sampled, choose_cells
+from dovetail.spark.native.cells import Lengths, Sampled, choose_cells
 
 POINTS = pa.schema({"t": pa.float64()})
 RANGES = pa.schema({"s": pa.float64(), "e": pa.float64()})
@@ -46,3 +47,15 @@ def test_copies_of_both_sides_are_counted() -> None:
     assert pairs <= cells.candidates < 20 * pairs
     assert 4000 <= cells.copies < 12_000
     assert cells.levels == (0,)
+
+
+def test_few_long_rows_that_no_sample_has_are_not_copied_a_million_times() -> None:
+    rng = np.random.default_rng(4)
+    low, other = np.sort(rng.random(4096)) * 1e9, rng.random(4096) * 1e9
+    sampled = Sampled(low, other, other + 10, (1000.0, 100.0), ends=low + 10)
+    counts = np.zeros(len(LENGTHS), np.int64)
+    counts[np.searchsorted(LENGTHS, 1e9)] = 100
+    usual, wary = choose_cells(sampled), choose_cells(sampled._replace(by_length=(None, Lengths(counts, 1.0))))
+    assert 100 * usual.number > 50_000_000
+    assert 100 * wary.number < 10_000_000
+    assert wary.copies > usual.copies

@@ -25,7 +25,7 @@ from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, from
 from dovetail.spark.frames.file_rows import FileRows
 from dovetail.spark.session.workers import freeze_modules
 
-SAMPLED = "side tinyint, rows bigint, sample binary, boxes binary, longest array<double>"
+SAMPLED = "side tinyint, rows bigint, sample binary, boxes binary, longest array<double>, by_length array<binary>"
 MEASURED_ROWS = 1000
 READ_HERE = 1 << 28  # bytes of files, which take less than a second: a Spark job takes as long to start
 
@@ -137,8 +137,9 @@ def _draw(
         pa.array([to_bytes(kept).to_pybytes()]),
         pa.array([None if reached is None else reached.boxes.tobytes()], pa.binary()),
         pa.array([None if reached is None else list(reached.longest)], pa.list_(pa.float64())),
+        pa.array([None if reached is None else [n.tobytes() for n in reached.by_length]], pa.list_(pa.binary())),
     ]
-    return pa.RecordBatch.from_arrays(columns, ["side", "rows", "sample", "boxes", "longest"])
+    return pa.RecordBatch.from_arrays(columns, ["side", "rows", "sample", "boxes", "longest", "by_length"])
 
 
 def _one_sample(found: list[Row], condition: Condition, schema: pa.Schema, size: int) -> Sample:
@@ -150,7 +151,8 @@ def _one_sample(found: list[Row], condition: Condition, schema: pa.Schema, size:
     for row in found:
         if row.boxes is not None:
             boxes = np.frombuffer(row.boxes, np.int64).reshape(-1, keys, 2)
-            reached.append(Reach(boxes, tuple(row.longest)))
+            by_length = tuple(np.frombuffer(counts, np.int64) for counts in row.by_length)
+            reached.append(Reach(boxes, tuple(row.longest), by_length))
         part = from_bytes(row.sample)
         wanted = min(part.num_rows, -(-size * row.rows // max(1, rows)))
         parts.append(take_rows(part, rng.choice(part.num_rows, wanted, replace=False)))

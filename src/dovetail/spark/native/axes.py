@@ -107,7 +107,7 @@ def _between(inequalities: list[Less], point: Side) -> tuple[Axis, ...]:
 
 def _of_band(band: Band, point: Side) -> Axis | None:
     """low <= left - right <= high."""
-    low, high = (bound / _unit(type_of(band.left)) for bound in closed_bounds(band))
+    low, high = (bound / steps_in_place(type_of(band.left)) for bound in closed_bounds(band))
     if not np.isfinite([low, high]).all():
         return None
     if point is Side.LEFT:
@@ -134,7 +134,7 @@ def _of_distance(distance: Distance, point: Side) -> list[Axis | None]:
 # Places: numbers in the order of the values.
 
 
-def _unit(type_: pa.DataType) -> float:
+def steps_in_place(type_: pa.DataType) -> float:
     """How many steps of the type a place has."""
     return 10.0**type_.scale if pa.types.is_decimal(type_) else 1.0
 

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.planning.statistics import LENGTHS
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -65,6 +67,20 @@ class Sampled(NamedTuple):
     share: float = 1.0  # of the pairs in a cell that have equal keys, too
     longest: float | None = None  # reach of all rows, where it is known
     ends: Floats | None = None  # of points that are intervals themselves
+    by_length: tuple[Lengths | None, Lengths | None] = (None, None)  # of all rows, in the order of weights
+
+
+class Lengths(NamedTuple):
+    """How many intervals of a side are about how long, where all have been measured."""
+
+    counts: Integers  # of each of LENGTHS
+    steps: float  # of the keys' type, in one of a place
+
+    def unseen_copies(self, lengths: Floats, width: float, number: int) -> float:
+        """Copies of rows longer than all that were sampled. Few long rows may have most of the copies."""
+        places = LENGTHS / self.steps
+        unseen = places > np.max(lengths, initial=0.0)
+        return float(self.counts[unseen] @ np.minimum(places[unseen] / width, number))
 
 
 def choose_cells(sampled: Sampled, most_levels: int = MOST_LEVELS) -> Cells:
@@ -100,12 +116,14 @@ def _cells_of_both(sampled: Sampled, first: float, span: float, width: float) ->
     assert sampled.ends is not None
     inside, copies = [], 0.0
     reaches = ((sampled.points, sampled.ends), (sampled.lows, sampled.highs))
-    for (low, high), weight in zip(reaches, sampled.weights, strict=True):
+    for (low, high), weight, lengths in zip(reaches, sampled.weights, sampled.by_length, strict=True):
         known = ~(np.isnan(low) | np.isnan(high))
         begins, ends = (_cell(f(low, high)[known], first, width, number) for f in (np.minimum, np.maximum))
         change = np.bincount(begins, minlength=number + 1) - np.bincount(ends + 1, minlength=number + 1)
         inside.append(np.cumsum(change[:number]).astype(np.float64) * weight)
         copies += float((ends - begins + 1).sum()) * weight
+        if lengths is not None:
+            copies += lengths.unseen_copies(abs(high - low)[known], width, number)
     candidates = float(inside[0] @ inside[1]) * sampled.share
     return Cells(first, width, number, (0,), copies, candidates)
 
@@ -136,6 +154,8 @@ def _cells(
     found = np.searchsorted(points, upper) - np.searchsorted(points, lower)
     of_point, of_other = sampled.weights
     copies = float((ends - begins + 1).sum()) * of_other
+    if most_levels == 1 and (lengths := sampled.by_length[1]) is not None:
+        copies += lengths.unseen_copies(highs - lows, width, number)
     candidates = float(found.sum()) * of_point * of_other * sampled.share
     return Cells(first, width, number, tuple(sorted(levels)), copies, candidates)
 

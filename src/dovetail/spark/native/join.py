@@ -26,10 +26,10 @@ from dovetail.errors import PlanError
 from dovetail.matching import build_matcher
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import NATIVE
-from dovetail.planning.statistics import Samples
+from dovetail.planning.statistics import Sample, Samples
 from dovetail.spark.frames.binding import joined_names, never_fails, position_name, value_bytes
 from dovetail.spark.frames.planned import FrameJoin
-from dovetail.spark.native.axes import SLACK, Axis, axes_of, place_sql
+from dovetail.spark.native.axes import SLACK, Axis, axes_of, place_sql, steps_in_place
 from dovetail.spark.native.cells import (
     CANDIDATE,
     COPY,
@@ -38,6 +38,7 @@ from dovetail.spark.native.cells import (
     PROBE,
     STEP,
     Cells,
+    Lengths,
     Sampled,
     choose_cells,
     number_sql,
@@ -224,9 +225,10 @@ def _cells_in(
         lows, highs = axis.place_reaches(samples[point.other].batch)
         weights = (samples[point].weight, samples[point.other].weight)
         places = axis.place_points(samples[point].batch)
-        longest = axis.length if axis.length is not None else _longest(samples[point.other])
+        longest = axis.length if axis.length is not None else _longest(samples[point.other], axis.low)
         ends = axis.place_ends(samples[point].batch)
-        sampled.append(Sampled(places, lows, highs, weights, _share(condition, samples), longest, ends))
+        by_length = (_by_length(samples[point], axis.at), _by_length(samples[point.other], axis.low))
+        sampled.append(Sampled(places, lows, highs, weights, _share(condition, samples), longest, ends, by_length))
     if len(axes) == 1:
         # On two levels, a point without partners would come twice.
         cells = choose_cells(sampled[0], most_levels=1 if plan.how.tracked else MOST_LEVELS)
@@ -244,9 +246,14 @@ def _around(sampled: Sampled, axis: Axis) -> Cells:
     return Cells(first, width, int(min(ONE_KEY - 1, (last - first) / width + 1)), (0,), 0.0, 0.0)
 
 
-def _longest(sample: Any) -> float | None:
+def _longest(sample: Sample, key: Expression) -> float | None:
     reach = sample.reach
-    return max(reach.longest) if reach is not None and reach.longest else None
+    return max(reach.longest) / steps_in_place(type_of(key)) if reach is not None and reach.longest else None
+
+
+def _by_length(sample: Sample, key: Expression) -> Lengths | None:
+    reach = sample.reach
+    return Lengths(reach.by_length[0], steps_in_place(type_of(key))) if reach is not None and reach.by_length else None
 
 
 def _share(condition: Condition, samples: Samples) -> float:
