@@ -1,18 +1,24 @@
-"""How evenly the work of a join at rest is cut for 4, 16 and 64 threads, on skewed and real data.
+"""What 4, 16 and 64 threads would make of a join at rest, computed on a machine that has fewer.
 
     python -m benchmarks.balance
 
-Parts are cut as for this many threads and done one after the other, each timed by the processor's clock: pairs found,
-rows gathered. Then they are given to threads in their order, each to the first that is free, as a join does. `largest`
-is the largest part over the mean; `speed-up` is all in one part over the busiest thread. Preparing both
-sides is not in it: sorts and hash tables of the two sides run side by side, each on one thread.
+Work is cut as for this many threads, and its pieces are done one after the other, each timed by the processor's clock.
+Then they are given to threads in their order, each to the first that is free, as a join does. All of a join is in it:
+both sides are sorted or hashed, pairs are found, rows gathered. What no piece contains is serial.
+
+`speed-up` is the time of the join on one thread over the computed one. Not in it: threads that wait for memory, which
+all cores share, or for the interpreter's lock.
 """
 
 from __future__ import annotations
 
 import heapq
+import sys
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 from unittest import SkipTest
 
 import numpy as np
@@ -21,9 +27,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.datasets import read_columns
-from benchmarks.whole_rows import Sides, intervals, skewed, two_inequalities
+from benchmarks.whole_rows import Sides, groups, intervals, points, skewed, star, two_inequalities, unique_keys
 from dovetail.columns.batches import one_batch
 from dovetail.condition import parse
+from dovetail.core import threads as in_process
 from dovetail.core.join_types import JoinType
 from dovetail.execution.at_rest import Joining
 from dovetail.execution.output import output_schema
@@ -53,29 +60,106 @@ def zones() -> Sides:
 
 
 WORKLOADS: dict[str, tuple[Callable[[], Sides], str]] = {
-    "two inequalities, uniform": (lambda: two_inequalities(300_000, 0.0002), "l.a < r.a AND l.b > r.b"),
-    "overlap of intervals": (lambda: intervals(300_000, 20), "l.s < r.e AND l.e > r.s"),
+    "two inequalities, 3M": (lambda: two_inequalities(3_000_000, 0.00002), "l.a < r.a AND l.b > r.b"),
+    "overlap of intervals, 3M": (lambda: intervals(3_000_000, 10), "l.s < r.e AND l.e > r.s"),
+    "band, 3M": (lambda: points(3_000_000, 3_000_000), "l.x >= r.x - 2 AND l.x <= r.x + 2"),
+    "equality, 3M integers": (lambda: unique_keys(3_000_000, "far_ints"), "l.k = r.k"),
+    "equality, 3M strings": (lambda: unique_keys(3_000_000, "strings"), "l.k = r.k"),
+    "equality, 10M x 1,000": (lambda: star(10_000_000, 1_000), "l.k = r.k"),
+    "equality and inequality, 300,000 groups": (lambda: groups(3_000_000, 300_000), "l.g = r.g AND l.v < r.v"),
     "equality, Zipf 1.3": (lambda: skewed(3_000_000, 1.3), "l.k = r.k"),
     "trips, two inequalities": (trips, "l.trip_distance < r.trip_distance AND l.fare_amount > r.fare_amount"),
     "jobs that overlap": (jobs, "l.s < r.e AND l.e > r.s"),
     "zones, equality": (zones, "l.pu_zone = r.do_zone"),
     "trips, band": (trips, "abs(l.fare_amount - r.fare_amount) <= 0.1"),
 }
+SERIAL_NAMED = 0.02  # of the time on one thread
 
 
-def part_seconds(sides: Sides, on: str, threads: int) -> list[float]:
-    """The time of each part."""
+class Cut(NamedTuple):
+    """A join, cut for some threads."""
+
+    seconds: float  # computed
+    serial: dict[str, float]  # seconds that only one thread works, by what it then calls
+
+
+class Clock:
+    """The time it would be if pieces were done side by side, and what was done between them."""
+
+    def __init__(self) -> None:
+        self.saved = 0.0
+        self.serial: defaultdict[str, float] = defaultdict(float)
+        self._depth = 0
+        self._since = self.now()
+
+    def now(self) -> float:
+        return time.process_time() - self.saved
+
+    def in_threads(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
+        """In place of `dovetail.core.threads.in_threads`: one piece after the other."""
+        allowed = in_process.allowed_threads()
+        threads = min(allowed, len(work))
+        if threads <= 1:
+            return [one() for one in work]
+        if self._depth == 0:
+            self.end_serial(_caller())
+        self._depth += 1
+        results, seconds = [], []
+        with in_process.allow_threads(max(1, allowed // len(work))):
+            for one in work:
+                began = self.now()
+                results.append(one())
+                seconds.append(self.now() - began)
+        self._depth -= 1
+        self.saved += sum(seconds) - busiest(seconds, threads)
+        self._since = self.now()
+        return results
+
+    def end_serial(self, name: str) -> None:
+        self.serial[name] += self.now() - self._since
+        self._since = self.now()
+
+
+def _caller() -> str:
+    """The function outside of the helpers for threads."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename == in_process.__file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name.strip("_")
+
+
+@contextmanager
+def one_after_the_other(clock: Clock) -> Iterator[None]:
+    """Every module that has taken over the name is changed."""
+    own = in_process.in_threads
+    users = [module for module in list(sys.modules.values()) if getattr(module, "in_threads", None) is own]
+    for module in users:
+        module.in_threads = clock.in_threads  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for module in users:
+            module.in_threads = own  # type: ignore[attr-defined]
+
+
+def cut(sides: Sides, on: str, threads: int) -> Cut:
     left, right = (one_batch(table, table.schema) for table in sides)
     schema = output_schema(left.schema, right.schema, "_right", JoinType.INNER)
     work = Joining(parse(on, left.schema, right.schema), JoinType.INNER, schema, threads=threads)
     flags = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
-    seconds = []
-    for part in work.split(work.build((left, right))):
-        started = time.process_time()
-        for _ in work.emit_pairs(part, (left, right), flags):
-            pass
-        seconds.append(time.process_time() - started)
-    return seconds
+    clock = Clock()
+    began = clock.now()
+    with one_after_the_other(clock):
+        parts = work.split(work.build((left, right)))
+        clock.end_serial("finding pairs")
+        prepared = clock.now() - began
+        seconds = []
+        for part in parts:
+            started = time.process_time()
+            for _ in work.emit_pairs(part, (left, right), flags):
+                pass
+            seconds.append(time.process_time() - started)
+    return Cut(prepared + busiest(seconds, threads), dict(clock.serial) if threads > 1 else {})
 
 
 def busiest(seconds: list[float], threads: int) -> float:
@@ -86,24 +170,26 @@ def busiest(seconds: list[float], threads: int) -> float:
     return max(free)
 
 
-def main() -> None:
-    table = Table("join", *(f"{threads} threads: parts, largest, speed-up" for threads in THREADS))
-    for name, (data, on) in WORKLOADS.items():
+def main(arguments: list[str]) -> None:
+    names = [name for name in WORKLOADS if not arguments or any(text in name for text in arguments)]
+    columns = ("one thread", *(f"{threads} threads" for threads in THREADS), "serial", "most of it")
+    table = Table("join", *columns, title="speed-up, computed")
+    for name in names:
+        data, on = WORKLOADS[name]
         try:
             sides = data()
         except SkipTest as missing:
             table.add_row(name, str(missing))
             continue
-        part_seconds(sides, on, 1)  # loads the kernels
-        whole = sum(part_seconds(sides, on, 1))
-        cells = []
-        for threads in THREADS:
-            seconds = part_seconds(sides, on, threads)
-            largest = max(seconds) * len(seconds) / sum(seconds)
-            cells.append(f"{len(seconds)}, {largest:.2f}, {whole / busiest(seconds, threads):.1f}")
-        table.add_row(name, *cells)
-    Console().print(table)
+        cut(sides, on, 1)  # loads the kernels
+        whole = min(cut(sides, on, 1).seconds for _ in range(3))
+        found = [min((cut(sides, on, threads) for _ in range(3)), key=lambda one: one.seconds) for threads in THREADS]
+        serial = found[-1].serial
+        most = [f"{part} {seconds / whole:.1%}" for part, seconds in serial.items() if seconds > SERIAL_NAMED * whole]
+        ratios = [f"{whole / one.seconds:.1f}" for one in found]
+        table.add_row(name, f"{whole:.2f} s", *ratios, f"{sum(serial.values()) / whole:.1%}", ", ".join(most))
+    Console(width=150).print(table)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

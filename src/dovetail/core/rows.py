@@ -5,7 +5,7 @@ An input is its position, counted from 0; `Side.LEFT` and `Side.RIGHT` name the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import cached_property
@@ -153,33 +153,3 @@ class End:
 
 
 Event = Arrival | Stall | Watermark | End
-
-
-FINER = 8  # parts for each thread, so that all end at about the same time
-LEAST_PART = 1 << 14  # pairs that are worth a task of their own
-GOOD_PART = 1 << 17  # pairs that fill memory of a good size: small pieces of new memory cost more than they hold
-
-
-def part_ranges(counts: NDArray[np.int64], parts: int) -> Iterator[tuple[int, int, int]]:
-    """Consecutive rows (start, end, pairs) in parts of about as many pairs each; fewer parts, if there are few."""
-    total = int(counts.sum())
-    each, of_a_thread = -(-total // parts), -(-total * FINER // parts)
-    return chunk_ranges(counts, total, max(LEAST_PART, each, min(GOOD_PART, of_a_thread)))
-
-
-def chunk_ranges(counts: NDArray[np.int64], total: int, most: int) -> Iterator[tuple[int, int, int]]:
-    """Consecutive rows (start, end, pairs) with at most `most` pairs each; more only where a single row has more."""
-    if total == 0:
-        return
-    if total <= most:
-        yield 0, len(counts), total
-        return
-    ends = np.cumsum(counts)
-    start, done = 0, 0
-    while done < total:
-        end = int(np.searchsorted(ends, done + most, side="right"))
-        end = max(end, start + 1)
-        reached = int(ends[end - 1])
-        if reached > done:
-            yield start, end, reached - done
-        start, done = end, reached

@@ -35,8 +35,8 @@ Numbers = NDArray[np.float64]
 
 FIRST_ROWS = 4096  # of those that arrive, by which orders are compared
 FEW_ROWS = 512  # that say how many matches to expect
-ENOUGH = 1 << 16  # matches that are enough
-ENOUGH = 1 << 14  # of them that are looked at
+ENOUGH = 1 << 16  # matches of the rows that are compared
+MOST_TESTED = 1 << 14  # of them
 FEWEST = 8  # matches that say anything
 PARTS = (16, 64, 256)  # of each side
 LEAST = 1.0  # matches in a band, on average
@@ -87,7 +87,7 @@ class PlacedMatches(NamedTuple):
         """Whether the orders do, so certainly that chance is out of the question."""
         if len(self.lefts) < FEWEST:
             return False
-        some = self._thin(ENOUGH)
+        some = self._thin(MOST_TESTED)
         return some._has_line() or some._has_band() or some._has_patches()
 
     def _thin(self, most: int) -> PlacedMatches:

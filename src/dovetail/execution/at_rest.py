@@ -184,7 +184,10 @@ class Joining:
 
     def split(self, matcher: Matcher) -> Sequence[Matcher]:
         """The parts of the work that threads do side by side."""
-        return matcher.split(self.threads) if self.how.emits_pairs else [matcher]
+        if not self.how.emits_pairs:
+            return [matcher]
+        with allow_threads(self.threads):
+            return matcher.split(self.threads)
 
     def emit_parts(
         self, parts: Sequence[Matcher], batches: Batches, partnered: tuple[Flags, Flags]

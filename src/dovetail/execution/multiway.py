@@ -19,7 +19,8 @@ from dovetail.condition.mirror import mirrored
 from dovetail.condition.predicates import Condition
 from dovetail.core.codes import is_fixed
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Matches, Rows, Side, chunk_ranges
+from dovetail.core.parts import chunk_ranges
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.core.threads import allow_threads, in_order
 from dovetail.execution.driver import Driver
 from dovetail.execution.in_process import ARRIVAL_SHARE, BATCH_ROWS, LINE_BYTES, by_turns, one_after_the_other

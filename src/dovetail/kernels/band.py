@@ -46,27 +46,38 @@ SINGLE_STEP = 2.0**-21  # the same for float32
 def prepare(left: Words, right: Words, low: int, high: int) -> Windows:
     """Partners by low <= l - r <= high over codes. The bounds may be any whole numbers."""
     mine, theirs = both(lambda: sort_codes(left), lambda: sort_codes(right))
-    (lows, none_from), (highs, all_from) = (_edges(mine.codes, amount) for amount in (high, low - 1))
+    lows, highs = (_edges(mine.codes, amount) for amount in (high, low - 1))
     starts, ends = _new_places(len(left), len(right))
 
     def merge(start: int, end: int) -> None:
         if start < end:
-            first = np.searchsorted(theirs.codes, [lows[start], highs[start]]).astype(np.uint64)
-            _merge(lows[start:end], highs[start:end], theirs.codes, first, starts[start:end], ends[start:end])
+            some, others = lows.of(mine.codes, start, end), highs.of(mine.codes, start, end)
+            first = np.searchsorted(theirs.codes, [some[0], others[0]]).astype(np.uint64)
+            _merge(some, others, theirs.codes, first, starts[start:end], ends[start:end])
+            starts[max(start, lows.last) : end] = len(right)
+            ends[max(start, highs.last) : end] = len(right)
 
     in_ranges(merge, len(left))
-    starts[none_from:] = len(right)
-    ends[all_from:] = len(right)
     return _windows(mine.order, theirs.order, starts, ends)
 
 
-def _edges(codes: Words, amount: int) -> tuple[Words, int]:
-    """l - amount for each l, cut off at 64 bits; and from which place on it lies above all codes."""
+class _Edges(NamedTuple):
+    """l - amount for each l, cut off at 64 bits: before place `first`, and from `last` on, above all codes."""
+
+    amount: np.uint64
+    first: int
+    last: int
+
+    def of(self, codes: Words, start: int, end: int) -> Words:
+        edges = (codes[start:end].view(np.uint64) - self.amount).view(np.int64)
+        edges[: max(0, self.first - start)] = LEAST
+        edges[max(0, self.last - start) :] = MOST
+        return edges
+
+
+def _edges(codes: Words, amount: int) -> _Edges:
     first, last = _count_below(codes, LEAST + amount), _count_below(codes, MOST + amount + 1)
-    edges = (codes.view(np.uint64) - np.uint64(amount % 2**64)).view(np.int64)
-    edges[:first] = LEAST
-    edges[last:] = MOST
-    return edges, last
+    return _Edges(np.uint64(amount % 2**64), first, last)
 
 
 def _count_below(codes: Words, bound: int) -> int:
@@ -78,12 +89,19 @@ def _count_below(codes: Words, bound: int) -> int:
 def _new_places(lefts: int, rights: int) -> tuple[Rows, Rows]:
     """Where windows begin and end: at the end of the right side, unless a bound says otherwise."""
     type_ = row_type(max(lefts, rights))
-    return np.full(lefts, rights, type_), np.full(lefts, rights, type_)
+    places = np.empty(lefts, type_), np.empty(lefts, type_)
+
+    def fill(start: int, end: int) -> None:
+        for some in places:
+            some[start:end] = rights
+
+    in_ranges(fill, lefts)
+    return places
 
 
 def _windows(left_order: Rows, right_order: Rows, starts: Rows, ends: Rows) -> Windows:
     type_ = starts.dtype
-    np.maximum(starts, ends, out=ends)
+    in_ranges(lambda start, end: np.maximum(starts[start:end], ends[start:end], out=ends[start:end]), len(starts))
     return Windows(left_order.astype(type_, copy=False), right_order.astype(type_, copy=False), starts, ends)
 
 

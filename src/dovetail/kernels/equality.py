@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.rows import part_ranges
+from dovetail.core.parts import part_ranges
 from dovetail.core.threads import in_ranges, in_threads, ranges
 from dovetail.kernels import windows
 from dovetail.kernels.compiling import kernel
@@ -130,7 +130,7 @@ def _fill_in_parts(codes: Words, buckets: Buckets, parts: list[tuple[int, int]])
 
 def count(join: Equality) -> int:
     """How many pairs there are."""
-    return int(np.subtract(join.ends, join.starts, dtype=np.int64).sum())
+    return sum(in_ranges(lambda start, end: int(_counts(join, start, end).sum()), len(join.starts)))
 
 
 def row_counts(join: Equality) -> Words:
@@ -170,11 +170,14 @@ def _in_order(join: Equality) -> Windows:
 
 def split(join: Equality, parts: int) -> list[Equality]:
     """The same pairs in several joins, of about as many each, one after the other."""
-    counts = np.subtract(join.ends, join.starts, dtype=np.int64)
     return [
         join._replace(starts=join.starts[start:end], ends=join.ends[start:end], first=join.first + start)
-        for start, end, _ in part_ranges(counts, parts)
+        for start, end in part_ranges(partial(_counts, join), len(join.starts), parts)
     ]
+
+
+def _counts(join: Equality, start: int, end: int) -> Words:
+    return np.subtract(join.ends[start:end], join.starts[start:end], dtype=np.int64)
 
 
 def pairs(join: Equality, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
@@ -273,7 +276,7 @@ def _fill_spread(codes: Words, numbers: Rows, first: np.uint64, buckets: Buckets
         start = starts[number]
         end = starts[number + 1] if number + 1 < len(starts) else len(codes)
         if end - start > 1:
-            _sort(ordered, rows, start, end)
+            sort_range(ordered, rows, start, end)
 
 
 @kernel
@@ -285,8 +288,8 @@ def _add_up(starts: Rows) -> None:
 
 
 @kernel
-def _sort(codes: Words, rows: Rows, start: int, end: int) -> None:
-    """By code, then by row."""
+def sort_range(codes: Words, rows: Rows, start: int, end: int) -> None:
+    """Sort what is between two places by code, then by row."""
     for gap in GAPS:
         if gap > 1 and gap >= end - start:
             continue
@@ -392,37 +395,69 @@ def _emit(join: Equality, at: NDArray[np.uint64], lefts: Rows, rights: Rows) -> 
     return out
 
 
-@kernel
 def pairs_to_compare(join: Equality) -> tuple[Rows, Rows]:
     """Pairs (left row, right row) that tell whether all keys of each range are equal.
 
-    Every left row with the first of its partners, and the other partners with one left row.
+    Every left row with the first of its partners, then the other partners with one left row.
     """
+    parts = ranges(len(join.starts))
+    counts = in_threads([partial(_count_firsts, join, *part) for part in parts])
+    ends = np.cumsum([rows for rows, _ in counts])
+    further = _further_pairs(join) if any(longer for _, longer in counts) else (join.starts[:0], join.starts[:0])
+    size = int(ends[-1]) + len(further[0])
+    lefts, rights = np.empty(size, join.starts.dtype), np.empty(size, join.starts.dtype)
+    lefts[ends[-1] :], rights[ends[-1] :] = further
+
+    def list_firsts(part: tuple[int, int], end: int, rows: int) -> None:
+        _list_firsts(join, *part, lefts[end - rows : end], rights[end - rows : end])
+
+    in_threads([partial(list_firsts, *each) for each in zip(parts, ends, (rows for rows, _ in counts), strict=True)])
+    return lefts, rights
+
+
+@kernel
+def _count_firsts(join: Equality, first: int, last: int) -> tuple[int, bool]:
+    """Of these left rows, how many have a partner, and whether one has several."""
+    rows, longer = 0, False
+    for k in range(first, last):
+        if join.starts[k] < join.ends[k]:
+            rows += 1
+            longer |= join.ends[k] - join.starts[k] > 1
+    return rows, longer
+
+
+@kernel
+def _list_firsts(join: Equality, first: int, last: int, lefts: Rows, rights: Rows) -> None:
+    out = 0
+    for k in range(first, last):
+        if join.starts[k] < join.ends[k]:
+            lefts[out] = k
+            rights[out] = join.rows[join.starts[k]]
+            out += 1
+
+
+@kernel
+def _further_pairs(join: Equality) -> tuple[Rows, Rows]:
+    """The partners behind the first of each range, with one of the left rows that have them."""
     compared = np.zeros(len(join.rows), np.bool_)
-    extra = 0
+    size = 0
     for k in range(len(join.starts)):
         start = join.starts[k]
         if join.ends[k] - start > 1 and not compared[start]:
             compared[start] = True
-            extra += join.ends[k] - start - 1
+            size += join.ends[k] - start - 1
+    lefts, rights = np.empty(size, join.starts.dtype), np.empty(size, join.starts.dtype)
     compared[:] = False
-    lefts = np.empty(len(join.starts) + extra, join.starts.dtype)
-    rights = np.empty(len(join.starts) + extra, join.starts.dtype)
     out = 0
     for k in range(len(join.starts)):
         start, end = join.starts[k], join.ends[k]
-        if start == end:
-            continue
-        lefts[out] = k
-        rights[out] = join.rows[start]
-        out += 1
         if end - start > 1 and not compared[start]:
             compared[start] = True
             for place in range(start + 1, end):
                 lefts[out] = k
                 rights[out] = join.rows[place]
                 out += 1
-    return lefts[:out], rights[:out]
+    return lefts, rights
 
 
 def same_codes(left: Words, right: Words, lefts: Rows, rights: Rows) -> bool:

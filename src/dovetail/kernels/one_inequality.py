@@ -15,13 +15,14 @@ of all is the smallest over the right rows that `right_exists` marks.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.rows import part_ranges
-from dovetail.core.threads import both, in_ranges
+from dovetail.core.parts import part_ranges
+from dovetail.core.threads import both, in_ranges, in_threads
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, LESS_EQUAL
 from dovetail.kernels.dominance import Number
@@ -146,12 +147,15 @@ def pairs(join: OneInequality, capacity: int = CHUNK) -> Iterator[tuple[Rows, Ro
 
 def split(join: OneInequality, parts: int) -> list[OneInequality]:
     """The same pairs in several joins, of about as many each, one after the other."""
-    counts = len(join.right) - join.first.astype(np.int64)
-    found = []
-    for start, end, _ in part_ranges(counts, parts):
+
+    def count(start: int, end: int) -> Words:
+        return len(join.right) - join.first[start:end].astype(np.int64)
+
+    def cut(start: int, end: int) -> OneInequality:
         first = join.first[start]  # they ascend
-        found.append(OneInequality(join.left[start:end], join.first[start:end] - first, join.right[first:]))
-    return found
+        return OneInequality(join.left[start:end], join.first[start:end] - first, join.right[first:])
+
+    return in_threads([partial(cut, *rows) for rows in part_ranges(count, len(join.first), parts)])
 
 
 @kernel

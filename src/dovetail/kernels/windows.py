@@ -18,12 +18,14 @@ behind their end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.rows import part_ranges
+from dovetail.core.parts import part_ranges
+from dovetail.core.threads import in_threads
 from dovetail.kernels.compiling import kernel
 
 Words = NDArray[np.int64]
@@ -93,13 +95,16 @@ def pairs(join: Windows, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
 
 def split(join: Windows, parts: int) -> list[Windows]:
     """The same pairs in several joins, of about as many each, one after the other."""
-    counts = np.subtract(join.ends, join.starts, dtype=np.int64)
-    found = []
-    for start, end, _ in part_ranges(counts, parts):
-        first, last = int(join.starts[start:end].min()), int(join.ends[start:end].max())
-        lefts, starts, ends = join.left[start:end], join.starts[start:end] - first, join.ends[start:end] - first
-        found.append(Windows(lefts, join.right[first:last], starts, ends))
-    return found
+
+    def count(start: int, end: int) -> NDArray[np.int64]:
+        return np.subtract(join.ends[start:end], join.starts[start:end], dtype=np.int64)
+
+    def cut(start: int, end: int) -> Windows:
+        starts, ends = join.starts[start:end], join.ends[start:end]
+        first, last = starts.min(), ends.max()
+        return Windows(join.left[start:end], join.right[first:last], starts - first, ends - first)
+
+    return in_threads([partial(cut, *rows) for rows in part_ranges(count, len(join.starts), parts)])
 
 
 @kernel

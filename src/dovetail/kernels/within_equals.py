@@ -17,35 +17,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.codes import LEAST, MOST, add_saturating
+from dovetail.core.threads import in_ranges
 from dovetail.kernels import equality
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, holds
-from dovetail.kernels.equality import Equality
-from dovetail.kernels.sorting import row_type, sort_codes
+from dovetail.kernels.equality import Equality, sort_range
+from dovetail.kernels.sorting import pick, row_type, sort_codes
 from dovetail.kernels.windows import CHUNK, Flags, Rows, Words
 
 Matrix = NDArray[np.int64]
 
+LONG = 1 << 10  # rows of a range, from which on sorting the whole side costs less
+
 
 def with_inequality(join: Equality, left: Words, right: Words, operator: int) -> Equality:
     """Those of the pairs with `left operator right`, one of <, <=, >, >= as numbered in `kernels.cross`."""
-    rows = _arranged(join, right)
+    rows, codes = _arranged(join, right)
     starts, ends = join.starts.copy(), join.ends.copy()
     if operator in (GREATER, GREATER_EQUAL):
-        _cut(right[rows], left, operator == GREATER, starts, ends, ends)
+        _cut_ranges(codes, left, operator == GREATER, starts, ends, ends)
     else:
-        _cut(right[rows], left, operator != LESS, starts, ends, starts)
+        _cut_ranges(codes, left, operator != LESS, starts, ends, starts)
     return join._replace(rows=rows, starts=starts, ends=ends)
 
 
 def with_band(join: Equality, left: Words, right: Words, low: int, high: int) -> Equality:
     """Those of the pairs with low <= left - right <= high."""
-    rows = _arranged(join, right)
+    rows, codes = _arranged(join, right)
     starts, ends = join.starts.copy(), join.ends.copy()
-    codes = right[rows]
     lows, highs = _shifted(left, high), _shifted(left, low)
-    _cut(codes, lows.codes, True, starts, ends, starts)
-    _cut(codes, highs.codes, False, starts, ends, ends)
+    _cut_ranges(codes, lows.codes, True, starts, ends, starts)
+    _cut_ranges(codes, highs.codes, False, starts, ends, ends)
     nothing = lows.above | highs.below
     ends[nothing] = starts[nothing]
     return join._replace(rows=rows, starts=starts, ends=ends)
@@ -62,15 +64,40 @@ def _shifted(codes: Words, amount: int) -> _Shifted:
     return _Shifted(add_saturating(codes, -amount), codes < LEAST + amount, codes > MOST + amount)
 
 
-def _arranged(join: Equality, codes: Words) -> Rows:
-    """The right rows, in each range by code."""
+def _arranged(join: Equality, codes: Words) -> tuple[Rows, Words]:
+    """The right rows, in each range by code, and their codes."""
+    widths = in_ranges(lambda start, end: (join.ends[start:end] - join.starts[start:end]).max(), len(join.starts))
     rows = join.rows.copy()
-    _arrange(join, sort_codes(codes).order, rows)
-    return rows
+    if max(widths, default=0) > LONG:
+        _arrange(join, sort_codes(codes).order, rows)
+        return rows, pick(codes, rows)
+    sorted_codes = np.empty(len(rows), np.int64)
+    behind = np.zeros(len(rows), rows.dtype)
+    in_ranges(lambda start, end: _mark_ranges(join, start, end, behind), len(join.starts))
+    in_ranges(lambda start, end: _sort_ranges(behind, start, end, codes, rows, sorted_codes), len(rows))
+    return rows, sorted_codes
+
+
+@kernel
+def _mark_ranges(join: Equality, first: int, last: int, behind: Rows) -> None:
+    """Where the range ends that begins at a place, for the ranges of some left rows."""
+    for k in range(first, last):
+        if join.starts[k] < join.ends[k]:
+            behind[join.starts[k]] = join.ends[k]
+
+
+@kernel
+def _sort_ranges(behind: Rows, first: int, last: int, codes: Words, rows: Rows, sorted_codes: Words) -> None:
+    """The ranges that begin at some of the places."""
+    for start in range(first, last):
+        for place in range(start, behind[start]):
+            sorted_codes[place] = codes[rows[place]]
+        sort_range(sorted_codes, rows, start, behind[start])
 
 
 @kernel
 def _arrange(join: Equality, order: Rows, rows: Rows) -> None:
+    """All ranges at once, where some are long: rows in the order of the whole side go each to its range."""
     places = np.full(len(rows), -1, rows.dtype)  # where the range of a row begins
     filled = np.full(len(rows), -1, rows.dtype)  # how much of the range that begins here
     for k in range(len(join.starts)):
@@ -84,6 +111,14 @@ def _arrange(join: Equality, order: Rows, rows: Rows) -> None:
         if start >= 0:
             rows[start + filled[start]] = order[i]
             filled[start] += 1
+
+
+def _cut_ranges(codes: Words, bounds: Words, before_equals: bool, starts: Rows, ends: Rows, cuts: Rows) -> None:
+    def cut(start: int, end: int) -> None:
+        mine = slice(start, end)
+        _cut(codes, bounds[mine], before_equals, starts[mine], ends[mine], cuts[mine])
+
+    in_ranges(cut, len(bounds))
 
 
 @kernel
@@ -112,8 +147,20 @@ class Checked(NamedTuple):
 
 def check(join: Equality, codes: list[tuple[Words, Words]], operators: list[int]) -> Checked:
     """With further inequalities."""
-    right = np.stack([theirs[join.rows] for _, theirs in codes])
-    return Checked(join, np.stack([mine for mine, _ in codes]), right, np.array(operators))
+    left = np.empty((len(codes), len(codes[0][0])), np.int64)
+    right = np.empty((len(codes), len(join.rows)), np.int64)
+
+    def place(start: int, end: int) -> None:
+        for (_, theirs), placed in zip(codes, right, strict=True):
+            placed[start:end] = theirs[join.rows[start:end]]
+
+    def copy(start: int, end: int) -> None:
+        for (mine, _), copied in zip(codes, left, strict=True):
+            copied[start:end] = mine[start:end]
+
+    in_ranges(place, len(join.rows))
+    in_ranges(copy, left.shape[1])
+    return Checked(join, left, right, np.array(operators))
 
 
 def count(checked: Checked) -> int:

@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from dovetail.condition import Band, Condition, Expression, Less, Predicate, closed_bounds, matching
 from dovetail.condition.predicates import Strategy
-from dovetail.core.rows import FINER, Rows, Side
+from dovetail.core.parts import FINER
+from dovetail.core.rows import Rows, Side
 from dovetail.core.threads import in_threads
 from dovetail.kernels import equality, two_inequalities, within_equals
 from dovetail.kernels.equality import Equality

@@ -221,9 +221,6 @@ def _points(columns: list[pa.Array], width: int | None) -> Floats:
     return np.pad(points, ((0, 0), (0, max(0, width - longest))))[:, :width]
 
 
-DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors of sums, with a margin
-
-
 class Lines(NamedTuple):
     """Rows that can match at all (None: all of them) and their intervals; no start is behind its end.
 

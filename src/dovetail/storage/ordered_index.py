@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, chunk_ranges
+from dovetail.core.parts import chunk_ranges
+from dovetail.core.rows import Rows
 from dovetail.kernels.searching import expand
 
 Keys = NDArray[Any]

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from dovetail.columns.row_store import MOST_BYTES
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Matches, Rows, Side, chunk_ranges
+from dovetail.core.parts import chunk_ranges
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.kernels.searching import expand, find_sorted
 from dovetail.kernels.sorting import sort_codes
 from dovetail.matching import build_matcher

@@ -31,7 +31,8 @@ from dovetail.columns.taking import take_rows
 from dovetail.condition import matching
 from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
-from dovetail.core.rows import Matches, Rows, Side, chunk_ranges
+from dovetail.core.parts import chunk_ranges
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.kernels.searching import expand, find_hashes
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.operators.protocol import Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace

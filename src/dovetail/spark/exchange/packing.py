@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from dovetail.columns.batches import concatenate, put_together
 from dovetail.columns.taking import take_rows
-from dovetail.core.rows import Side, chunk_ranges
+from dovetail.core.parts import chunk_ranges
+from dovetail.core.rows import Side
 from dovetail.execution.output import fitting_rows
 from dovetail.routing.routers import Hypercube, Router, Spread, Visits
 from dovetail.spark.session.workers import freeze_modules
