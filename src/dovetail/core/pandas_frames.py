@@ -49,7 +49,7 @@ def table_of(frame: Any) -> pa.Table:
     whole = tables[0]
     for field, column in zip(tables[1].schema, tables[1].columns, strict=True) if levels is not None else ():
         whole = whole.append_column(field, column)
-    return whole.replace_schema_metadata(_metadata(notes)) if whole.num_columns else whole  # else its rows would be lost
+    return whole.replace_schema_metadata(_metadata(notes)) if whole.num_columns else whole  # else its rows are lost
 
 
 def joined_notes(sides: Sequence[tuple[pa.Schema, Sequence[str], bool]]) -> dict[bytes, bytes] | None:
