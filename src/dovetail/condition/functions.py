@@ -61,7 +61,7 @@ class Function:
     repeats: bool = False  # the last argument may be repeated
     also: tuple[str, ...] = ()  # aliases
     strict: bool = True  # null if any argument is null
-    wider_on_spark: bool = False  # Spark also takes further arguments, or columns for constants, and evaluates those calls
+    wider_on_spark: bool = False  # calls with more arguments, or columns for constants, are evaluated by Spark
 
     @property
     def fewest(self) -> int:

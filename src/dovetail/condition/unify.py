@@ -43,7 +43,7 @@ def comparable(args: Sequence[Expression], zone: str | None) -> list[Expression]
     """The arguments, all of one type that every kernel can compare: structs and lists as sort keys."""
     same = unify(args, zone)
     if all(t.is_null(type_of(arg)) for arg in same if arg.type is not None):
-        same = [arg if arg.type is None else to_type(arg, pa.int32()) for arg in same]  # kernels cannot compare null columns
+        same = [arg if arg.type is None else to_type(arg, pa.int32()) for arg in same]  # no kernel compares only nulls
     return [sort_key(arg) if t.is_nested(type_of(arg)) else arg for arg in same]
 
 

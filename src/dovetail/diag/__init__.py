@@ -1,1 +1,2 @@
-"""The model of Diag-Join: how well two tables are clustered, how large a window has to be, what a join will cost."""
+"""The model of Diag-Join: how well two tables are clustered, how large the window has to be, and what the join
+costs."""
