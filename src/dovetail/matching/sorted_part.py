@@ -97,7 +97,7 @@ class PartBuilder:
         self.has_choice = self.ways > 1
 
     def keep(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None = None, way: int = 0) -> SortedPart:
-        """Keep these rows, sorted if possible. If there are several ways to sort them, some probes show which is best."""
+        """Keep these rows, sorted if possible. With several ways to sort them, some probes show which is best."""
         if not self._ways:
             return SortedPart(batch, np.arange(batch.num_rows), None)
         return self._sort_rows(batch, way if probes is None else self.best_way(batch, probes))
