@@ -35,7 +35,7 @@ class PartialColumn:
 
     function: Function
     value: Expression | None  # None: count(*)
-    text: str = field(compare=False)  # the aggregate as it was written
+    text: str = field(compare=False)  # the aggregate as written
     other: Expression | None = None  # a second expression that it reads
     final: pa.DataType | None = field(compare=False, default=None)  # the type of a value that is not merged
 

@@ -1,4 +1,4 @@
-"""Aggregates over the pairs of two complete sides, group by group, as partial results that can be merged.
+"""Aggregates over the pairs of two complete sides, per group, as partial results that can be merged.
 
     right values --> kernel per sum --> one number per left row --\
     left values ------ times how many partners it has -------------+--> rows in groups --> one number per group
@@ -307,7 +307,7 @@ class Measure(Protocol):
 @dataclass(frozen=True, slots=True)
 class Count:
     side: Side
-    numbers: list[Numbers]  # 1 or, for null, 0
+    numbers: list[Numbers]  # 1, or 0 for null
     ranks: list[Words]
 
     def answer(self, groups: Groups, numbers: Sequence[Numbers], ranks: Sequence[Words]) -> pa.Array:

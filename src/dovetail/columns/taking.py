@@ -1,4 +1,4 @@
-"""Rows at given positions, of columns of every type.
+"""Takes rows at given positions, from columns of every type.
 
     few rows       by Arrow, all columns in one call; plain numbers only: by NumPy
     fixed width    one pass by a kernel, validity and booleans bit by bit; all columns of a result in one piece of
@@ -26,8 +26,8 @@ from dovetail.core.buffers import OFFSETS, PLAIN, Bytes, byte_strings
 from dovetail.core.rows import Rows
 from dovetail.kernels.taking import is_run, take_bits, take_lengths, take_strings, take_values
 
-ALIGNED = 64  # bytes, as Arrow wants its buffers
-FEW_ROWS = 2048  # for which a kernel for each column costs more than one call of Arrow
+ALIGNED = 64  # bytes; the alignment that Arrow recommends for buffers
+FEW_ROWS = 2048  # below this, one call of Arrow costs less than a kernel per column
 UNCHECKED = pc.TakeOptions(boundscheck=False)
 WORDS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}  # by bits
 WORD = 64
@@ -44,7 +44,7 @@ def take_columns(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
 
 
 def gather(taken: Iterable[tuple[Gatherer, Rows]]) -> list[pa.Array]:
-    """The columns of all these rows, one batch after the other."""
+    """The columns of all these rows, in the order of the batches."""
     sides = list(taken)
     memory = _Memory(sum([gatherer.nbytes(rows) for gatherer, rows in sides]))
     return [column for gatherer, rows in sides for column in gatherer.take(rows, memory)]
@@ -273,7 +273,7 @@ def _bits(type_: pa.DataType) -> int | None:
         return None
     try:
         bits = int(type_.bit_width)
-    except ValueError:  # it has no fixed width
+    except ValueError:  # the type has no fixed width
         return None
     return bits if bits == 1 or bits in WORDS or (bits and bits % WORD == 0) else None
 

@@ -1,4 +1,4 @@
-"""+ - * / div % and distances, evaluated in process.
+"""Evaluates + - * / div % and distances in process.
 
 Integers are 64 bits wide and checked for overflow, decimals have Spark's precision, x / 0 and x % 0 are null.
 """

@@ -38,7 +38,7 @@ class Instant(NamedTuple):
 
 
 def parse_instant(text: str) -> Instant:
-    """A date or timestamp as Spark reads it: '2020-01-01', '2020-01-01 10:30', '2020-01-01T10:30:00.5+01:00'."""
+    """Parses a date or timestamp as Spark does: '2020-01-01', '2020-01-01 10:30', '2020-01-01T10:30:00.5+01:00'."""
     found = INSTANT.fullmatch(text.strip())
     if not found:
         raise ConditionError(f"{text!r} is not a date or timestamp. Write it as '2020-01-31' or '2020-01-31 12:30:00'.")

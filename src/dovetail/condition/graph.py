@@ -4,7 +4,7 @@
 
 o ------ c ------ n        conjuncts over two aliases are an edge: an ordinary Condition, left alias = left side
                   |        conjuncts over one alias filter its input
-\\---- residual ---/        conjuncts over three and more can only be checked on complete results
+\\---- residual ---/        conjuncts over three or more can only be checked on complete results
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Graph:
 
     @property
     def condition(self) -> Condition:
-        """The one edge of a join of two inputs."""
+        """The only edge of a join of two inputs."""
         (edge,) = self.edges
         return edge.condition
 

@@ -120,7 +120,7 @@ def separate_sides(comparison: Call, binder: Binder) -> Call | None:
 def _same_residues(comparison: Call, binder: Binder) -> Call | None:
     """(l.x + r.y) % 5 = 0 as (l.x % 5 + 5) % 5 = (5 - r.y % 5) % 5: both sides are from 0 to 4, for any signs.
 
-    Only for 0, because a remainder has the sign of the sum.
+    Only for comparison with 0, because a remainder has the sign of the sum.
     """
     match comparison:
         case Call("=" | "!=", (Call("%", (total, Literal(int(modulus)))), Literal(0))):

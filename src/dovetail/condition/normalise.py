@@ -1,5 +1,4 @@
-"""Turns a bound boolean expression into a Condition: predicates that can drive the join, filters of one input, a
-residual.
+"""Turns a bound boolean expression into a Condition: predicates that can drive a join, filters, and a residual.
 
 Distances: sqrt((l.x - r.x)² + (l.y - r.y)² + …) <= e in its usual spellings. A square may be written pow(d, 2) or d *
 d, the root may be left out (the radius is then the root of the constant), and distance(l.x, l.y, r.x, r.y) is the short
@@ -161,7 +160,7 @@ def overlaps(predicates: Sequence[Predicate], residual: list[Expression]) -> lis
 
 
 def _parse_overlaps(call: Call) -> Overlap | None:
-    """(l.start, l.end) OVERLAPS (r.start, r.end)."""
+    """Parses (l.start, l.end) OVERLAPS (r.start, r.end)."""
     start, end, other_start, other_end = call.args
     sides = [sides_of(arg) for arg in call.args]
     if sides == [RIGHT, RIGHT, LEFT, LEFT]:

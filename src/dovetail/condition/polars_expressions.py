@@ -94,7 +94,7 @@ class _Reader:
 
     def _binary(self, function: str, left: Expression, right: Expression) -> Expression:
         parts = [left, right]
-        if function in ("and", "or"):  # a long chain is not a deep tree
+        if function in ("and", "or"):  # one call, so that a long chain is not a deep tree
             flat = [a for p in parts for a in (p.args if isinstance(p, Call) and p.function == function else (p,))]
             return connect(function, flat)
         return Call(function, tuple(parts))

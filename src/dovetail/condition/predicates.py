@@ -1,4 +1,4 @@
-"""A condition as joins use it: typed predicates that can drive it, filters of one input, and a residual.
+"""A condition in the form that joins use: predicates that can drive it, filters of one input, and a residual.
 
 A strategy selects the predicates that find the candidates; all others are checked on the candidates.
 
@@ -122,7 +122,7 @@ Predicate = Equal | NotEqual | Less | Band | Overlap | Rectangles | Distance
 class Strategy:
     """How candidates are found: by equal keys, if there are any, and within them by one other class of predicate."""
 
-    kind: str  # the class besides equality, one of KINDS
+    kind: str  # the class of the predicates besides equality, one of KINDS
     equal: tuple[Equal, ...]
     predicates: tuple[Predicate, ...]  # of that class
 

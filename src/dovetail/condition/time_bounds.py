@@ -136,7 +136,7 @@ def _cast(inner: Expression, target: pa.DataType) -> _Sum | None:
     if found is None:
         return None
     if t.is_timestamp(source):
-        if t.is_timestamp(target):  # local times and instants differ by more in summer than in winter
+        if t.is_timestamp(target):  # their difference changes with daylight saving time
             return found if (source.tz is None) == (target.tz is None) else None
         seconds = found.times(Fraction(1, SECOND))
         return seconds._replace(slack=seconds.slack + 1) if t.is_integer(target) else None

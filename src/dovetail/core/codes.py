@@ -30,7 +30,7 @@ LEAST, MOST = -(2**63), 2**63 - 1  # codes
 
 
 class Codes(NamedTuple):
-    """One code per row; `valid` is False for null, or None where there are no nulls."""
+    """One code per row; `valid` is False for null, or None if there are no nulls."""
 
     values: NDArray[np.int64]
     valid: NDArray[np.bool_] | None
@@ -128,7 +128,7 @@ def short_decimals(array: pa.Array) -> NDArray[np.int64] | None:
 
 
 def list_lengths(lists: pa.Array) -> NDArray[np.int64]:
-    """How many elements each list of a column without nulls has."""
+    """The number of elements of each list in a column without nulls."""
     return np.asarray(pc.list_value_length(lists)).astype(np.int64)
 
 

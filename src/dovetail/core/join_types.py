@@ -1,4 +1,4 @@
-"""Join types: what is emitted, and for which rows it matters whether they have a partner."""
+"""Join types: what they emit, and the rows for which it matters whether they have a partner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail.habits import JOIN_TYPES
 
 
 class JoinType(StrEnum):
-    """A join type by its main name."""
+    """A join type by its canonical name."""
 
     INNER = "inner"
     LEFT = "left"
@@ -28,7 +28,7 @@ class JoinType(StrEnum):
 
     @classmethod
     def read(cls, how: str) -> JoinType:
-        """The join type by any of Spark's names for it."""
+        """Parse any of Spark's names for a join type."""
         found = ALIASES.get(str(how).lower())
         if found is None:
             if not isinstance(how, str):

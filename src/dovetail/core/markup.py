@@ -10,7 +10,7 @@ from dovetail.visible import visible
 
 
 class Html(str):
-    """Text that is markup."""
+    """Text that is already markup."""
 
     __slots__ = ()
 

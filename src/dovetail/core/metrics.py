@@ -28,7 +28,7 @@ class Estimate(NamedTuple):
 
 @dataclass(slots=True)
 class Counters(Mapping[str, int]):
-    """Work done so far, in units that do not depend on the machine. Read as attributes or as a mapping."""
+    """Work done so far, in machine-independent units. Read as attributes or as a mapping."""
 
     rows_received: int = 0
     late_rows: int = 0  # behind the watermark: not joined

@@ -86,7 +86,7 @@ class Matches(NamedTuple):
         return cls((None, batch), (None, rows))
 
     def only(self, chosen: NDArray[np.bool_]) -> Matches:
-        """Some of the results."""
+        """A subset of the results."""
         return self._replace(rows=tuple(None if rows is None else rows[chosen] for rows in self.rows))
 
     # The two inputs of an ordinary join.
@@ -139,7 +139,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No row older than `value` arrives any more. `arrived`: how many rows of each side have arrived anywhere."""
+    """No more rows older than `value` will arrive. `arrived`: how many rows of each side have arrived anywhere."""
 
     value: int
     arrived: tuple[int, int] | None = None

@@ -1,4 +1,4 @@
-"""Tables from other libraries as Arrow tables."""
+"""Reads tables from files and other libraries as Arrow tables."""
 
 from __future__ import annotations
 

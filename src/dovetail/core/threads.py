@@ -1,4 +1,4 @@
-"""Work on several cores, and a bounded queue between threads that either side can close.
+"""Runs work on several cores, and has a bounded queue between threads that either side can close.
 
 Kernels and Arrow's functions release the GIL.
 

@@ -73,7 +73,7 @@ class Scene:
     began: float | None = None  # when the senders' clocks started
     sent: float | None = None  # when the last row was sent
     ended: float | None = None
-    joined: int = 0  # rows that Spark has taken
+    joined: int = 0  # rows that Spark has read
     results: int = 0
     of_spilled: int = 0  # results from rows on disk, before the last row arrived
     in_memory: int = 0
@@ -113,7 +113,7 @@ class Scene:
 
     @property
     def rival_s(self) -> float:
-        """When Spark's own join would have had its result: it starts when the last row has arrived."""
+        """When Spark's own join would have finished: it starts when the last row has arrived."""
         return 0.0 if self.rival.seconds is None else self.sent_s + self.rival.seconds
 
     @property

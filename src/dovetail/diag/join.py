@@ -145,7 +145,7 @@ class Tally:
 
     hits: int = 0  # partner found in the ring
     mishits: int = 0
-    lookups: int = 0  # one per row and table
+    lookups: int = 0  # one per row and table probed
     repeats: int = 0  # keys of R1 that repeat, or seem to
     passes: list[int] = field(default_factory=lambda: [0, 0])  # rows read of R1 and RN
 

@@ -35,7 +35,7 @@ Numbers = NDArray[np.float64]
 
 FIRST_ROWS = 4096  # arriving rows by which orders are compared
 FEW_ROWS = 512  # to estimate the number of matches
-ENOUGH = 1 << 16  # matches that are enough
+ENOUGH = 1 << 16  # a sufficient number of matches
 ENOUGH = 1 << 14  # matches that are tested
 FEWEST = 8  # with fewer matches there is no result
 PARTS = (16, 64, 256)  # per side
@@ -91,7 +91,7 @@ class PlacedMatches(NamedTuple):
         return some._has_line() or some._has_band() or some._has_patches()
 
     def _thin(self, most: int) -> PlacedMatches:
-        """About this number of matches: those of fewer left rows, with all right rows."""
+        """About this number of matches: those of fewer left rows with all right rows."""
         if len(self.lefts) <= most:
             return self
         rows = max(1, len(self.places[0]) * most // len(self.lefts))

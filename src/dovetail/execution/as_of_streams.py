@@ -236,7 +236,7 @@ class AsOfStreams:
         return event_times(rows.column(self._asof.times[side]))
 
     def _able(self, side: Side, batch: pa.RecordBatch) -> Flags:
-        """Which rows can have a partner at all."""
+        """Which rows can have a partner."""
         asof = self._asof
         pairs = (*asof.condition.strategy.equal_keys, asof.order.values)
         rows, _ = keyed_rows(asof.condition, side, batch, [pair[side] for pair in pairs])

@@ -1,4 +1,4 @@
-"""Joins of two complete sides in memory, of every join type.
+"""Joins two complete sides in memory, with every join type.
 
     inner                  the pairs
     left, right, full      the pairs, then the rows of that side (or both) without a partner

@@ -27,7 +27,7 @@ class ChosenColumns:
     kept: tuple[Names, Names]  # by their names in the input
     read: tuple[Names, Names]  # the same
     fields: tuple[tuple[pa.Field, ...], tuple[pa.Field, ...]]  # of the result; empty for a side that is not in it
-    width: int  # columns of the whole result
+    width: int  # number of columns of the whole result
 
     @classmethod
     def choose(

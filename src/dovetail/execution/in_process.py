@@ -54,7 +54,7 @@ BATCH_ROWS = 1 << 16  # rows per arrival, for tables at rest
 STREAM_ROWS = 4096  # rows per arrival, for a progressive join: small, for early results
 LARGEST_STREAM_ROWS = 1 << 16  # the limit as batches grow, if memory allows
 ARRIVAL_SHARE = 32  # at most 1/32 of the budget arrives at once (driver.py: rows_per_piece)
-LINE_SHARE = 128  # of the budget, for rows of one side that wait: with the batch at hand and a sample, a block at most
+LINE_SHARE = 128  # part of the budget for waiting rows of one side: with a batch and a sample, at most a block
 LINE_BYTES = 1 << 24  # the same without a budget
 
 

@@ -1,4 +1,4 @@
-"""Snapshots of a running join, for monitoring.
+"""Takes snapshots of a running join, for monitoring.
 
     events --taken--> driver --found--> steps
                 |                  |
@@ -77,7 +77,7 @@ class JoinMonitor:
             yield event
             if isinstance(event, Stall):  # there is no pending work
                 self._enter(WAITING)
-                if not event.is_short:  # no pending work, and rows may take long
+                if not event.is_short:  # and rows may take long to arrive
                     self.tell()
 
     def record_results(self, phase: Phase, results: int) -> None:

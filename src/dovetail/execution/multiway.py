@@ -43,7 +43,7 @@ PIECE = 1 << 20  # partial results at a time
 FEWEST = 1 << 12  # at least this many, however small the memory
 ENTRY_BYTES = 64  # per partial result and input: row numbers before and after, pairs, orders
 AHEAD = 1  # chunks of a part of a step that wait until earlier ones are taken
-WORTH_A_THREAD = 1 << 14  # partial results
+WORTH_A_THREAD = 1 << 14  # minimal number of partial results
 
 T = TypeVar("T")
 Partial = dict[str, Rows]

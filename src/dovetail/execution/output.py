@@ -168,7 +168,7 @@ def padded_batches(
     most_bytes: int = MOST_BYTES,
     share: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Left rows with right rows, or with nulls where `rights` is negative, in this order."""
+    """Left rows paired with right rows, or with nulls where `rights` is negative, in this order."""
     most_rows = fitting_rows(left, right, most_bytes=most_bytes)
     mine, theirs = Gatherer(left, share=share), PaddedGatherer(right)
     waiting = [slice(start, start + most_rows) for start in range(0, len(lefts), most_rows)][::-1]

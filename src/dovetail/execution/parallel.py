@@ -9,7 +9,7 @@ keys, hashes with heavy keys split, pairs of blocks. Any two matching rows share
 Kernels release the GIL, so workers run in parallel; each cell has its share of the memory. Estimates are for the whole
 join, from blocks of rows as they come from the tables, and from rows drawn at random.
 
-After PMJ (VLDB 2002), section 5, which names parallel joins with balanced results as an extension.
+Based on PMJ (VLDB 2002), section 5, which names parallel joins with balanced results as an extension.
 """
 
 from __future__ import annotations

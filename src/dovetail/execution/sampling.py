@@ -33,7 +33,7 @@ from dovetail.planning.statistics import read_columns
 BLOCK_ROWS = 4096  # rows of each side that wait, at most
 FEWEST_ROWS = 64
 BLOCKS = 8  # consecutive blocks; after that come gaps, as many blocks long as there have been blocks
-PARTS = 16  # a block has at most 1/16 of the rows of an input whose size is known
+PARTS = 16  # if an input's size is known, a block has at most 1/16 of its rows
 CHUNK = 1 << 18  # pairs listed at a time
 SHARE = 64  # 1 / this of the budget's bytes is for waiting rows
 

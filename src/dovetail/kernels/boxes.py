@@ -87,7 +87,7 @@ def _around(codes: Words, cuts: Words, ends: Words) -> None:
 
 @kernel
 def _holding(codes: Words, first: Words, second: Words, boxes: NDArray[np.int32]) -> None:
-    last = codes.shape[0] - 1  # the second key, or the only one: `second` has no cuts then
+    last = codes.shape[0] - 1  # the second key, or the only one: then `second` has no cuts
     for row in range(codes.shape[1]):
         box = _range(codes[0, row], first)
         within = 0

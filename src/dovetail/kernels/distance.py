@@ -1,7 +1,7 @@
 """Points within a Euclidean distance, in two dimensions or three.
 
-    . .   :          Boxes of the radius around the left points visit cells of right points (`cells.py`); of what they
-     +-:-----+       meet, the sum of the squares decides. One dimension is swept, the others are cut.
+    . .   :          Boxes of the radius around the left points visit cells of right points (`cells.py`); for the points
+     +-:-----+       visited, the sum of squares decides. One dimension is swept, the others are cut.
      | :  o  |  .
      +-:-----+       Exact as written: sqrt((lx - rx)² + (ly - ry)²) <= radius, computed in doubles from left to right.
        : .

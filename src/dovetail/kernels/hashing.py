@@ -34,7 +34,7 @@ def mix(x: np.uint64) -> np.uint64:
 
 
 def hash_codes(codes: NDArray[np.int64]) -> Hashes:
-    """One hash per code, different for different codes."""
+    """One hash per code; different codes have different hashes."""
     hashes = np.empty(len(codes), np.int64)
     in_ranges(lambda start, end: _hash_codes(codes[start:end], hashes[start:end]), len(codes))
     return hashes

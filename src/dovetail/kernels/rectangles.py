@@ -42,7 +42,7 @@ COPIES = 2  # entries per rectangle, at most
 
 
 class Sides(NamedTuple):
-    """The borders of one side's rectangles, as codes by row."""
+    """The bounds of one side's rectangles, as codes by row."""
 
     x_low: Words
     x_high: Words
@@ -128,7 +128,7 @@ def _shrunk(sides: Sides, x: Closed, y: Closed) -> tuple[Sides, Words | None]:
 
 
 def _strips(left: Sides, right: Sides) -> _Strips:
-    """Strips of equal depth, by the quantiles of a sample, and a table to find them."""
+    """Strips of equal depth, from the quantiles of a sample, and a table to look them up."""
     count = len(left.y_low) + len(right.y_low)
     number = 1 << max(min(MOST_STRIPS, count // DEPTH), 1).bit_length() - 1
     every = max(1, count // (SAMPLE * number))

@@ -47,7 +47,7 @@ class Windows(NamedTuple):
     left: Rows
     right: Rows
     starts: Rows
-    ends: Rows  # never less than starts
+    ends: Rows  # at least as large as starts
 
 
 def count(join: Windows) -> int:

@@ -299,7 +299,7 @@ def _by_sorting(matcher: Parts, best: Best, order: _Order) -> Partners:
 
 
 def _reduce(order: _Order, best: Best, pairs: Sequence[tuple[Rows, Rows]]) -> tuple[Words, Words]:
-    """The best of these pairs, by left row and in order."""
+    """The best of these pairs, ordered by left row and then by the order."""
     lefts = np.concatenate([pair[0] for pair in pairs]).astype(np.int64)
     rights = np.concatenate([pair[1] for pair in pairs]).astype(np.int64)
     keys, kept = order.keys(lefts, rights)

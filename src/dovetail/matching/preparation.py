@@ -158,7 +158,7 @@ def by_code(batches: Batches, pairs: Sequence[KeyPair]) -> tuple[Batches, list[K
 
 
 def _new_name(batches: Batches) -> str:
-    """A name that no column has."""
+    """A column name that is not in use."""
     return "__code" + "_" * max(len(name) for batch in batches for name in batch.schema.names)
 
 

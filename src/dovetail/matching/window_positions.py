@@ -21,7 +21,7 @@ Words = NDArray[np.int64]
 Rows = NDArray[Any]
 Flags = NDArray[np.bool_]
 
-LEAST = -(2**62)  # the time of rows without one
+LEAST = -(2**62)  # the time of rows without a time
 COLUMNS = ("__at", "__own", "__other")
 
 

@@ -4,7 +4,7 @@
     switch      when half of the budget is used, all rows are handed over as residents already joined
     spilling    diner_merge, if partners arrive at about the same time: its oldest rows are evicted first
                 diner, if rows have many partners and arrive without a pause: it keeps the most productive rows
-                else pmj, which takes the least time, and merges in pauses
+                else pmj, which is the fastest, and merges in pauses
 
 Guarantee: every matching pair exactly once. All rows that are handed over have been joined with each other, and the
 operators treat them so: for diner and diner_merge they have been resident together, for pmj they are a run pair that

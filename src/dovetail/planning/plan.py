@@ -62,7 +62,7 @@ class JoinPlan:
     operator: Choice
     driven: tuple[str, ...] = ()  # the predicates that find candidates
     checked: tuple[str, ...] = ()  # the predicates checked on candidates
-    at_rest: bool = False  # the operator is a kernel that sees both sides complete
+    at_rest: bool = False  # whether the operator is a kernel over complete sides
     read: str = ""  # how Spark's tasks read the inputs, if they do so themselves
     router: Choice | None = None  # None in process: there is a single cell
     cells: int = 1

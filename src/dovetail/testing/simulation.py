@@ -33,7 +33,7 @@ SIDES = {"l": Side.LEFT, "left": Side.LEFT, "r": Side.RIGHT, "right": Side.RIGHT
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The operator is dropped and a new one is restored from its snapshot."""
+    """Drops the operator, and restores a new one from its snapshot."""
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ def zipf(rows: int, rng: Random, *, skew: float = 1.0, low: int = 1, high: int =
 
 
 def normal(rows: int, rng: Random, *, mean: float = 500.0, variance: float = 50.0) -> Values:
-    """Normal values, rounded: real numbers would hardly ever be equal."""
+    """Rounded normal values: real numbers would hardly ever be equal."""
     return np.rint(rng.normal(mean, np.sqrt(variance), rows)).astype(np.int64)
 
 

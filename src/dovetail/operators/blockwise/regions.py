@@ -41,7 +41,7 @@ class Policy:
 
     regions: int = 3
     middle: Literal["clock", "random"] = "clock"
-    ties: Literal["edges", "middle"] = "edges"  # which region is evicted first among equal benefits
+    ties: Literal["edges", "middle"] = "edges"  # which region is evicted first if benefits are equal
     counted: bool = False  # marks count results instead of being a single bit
     seed: int = 0
 
@@ -69,7 +69,7 @@ class Regions:
         self.joins = np.zeros(policy.regions, np.int64)
         self.tups = np.zeros(policy.regions, np.int64)
         self.flushes = 0
-        self.flushed_from = np.zeros(policy.regions, np.int64)  # blocks whose first victim was each region
+        self.flushed_from = np.zeros(policy.regions, np.int64)  # number of blocks whose first victim was each region
         self._hand: tuple[int, int] | None = None  # code and arrival of the row where the hand is
 
     def region_of(self, codes: Words) -> Rows:

@@ -1,4 +1,4 @@
-"""DINER: adaptive join that keeps in memory the values that produce results, and joins spilled rows during stalls.
+"""DINER: an adaptive join that keeps productive values in memory, and joins spilled rows during stalls.
 
     arriving   batch --> probe the other side's residents --> results, credited to regions of values and to rows
                      \\-> when full, evict a block of the least useful region (regions.py); then keep the batch

@@ -4,7 +4,7 @@ Residents are evicted from time to time, by key:
 
     position     0   1   2   3   4   5   6  …        in the order of arrival, without gaps
     rows         [ part ][ part ][ part …            (storage/packed_rows.py)
-    beside       a link and a tag in a hash table, a bit for rows that gave a result; ticks of arrival per batch
+    others       a link and a tag in a hash table, a bit for rows that gave a result; ticks of arrival per batch
 
 Partners are found by hash if keys must be equal, else by the order of the codes. Values that can be computed from a row
 are not stored: codes and hashes are computed again, for candidates and whenever rows are evicted.

@@ -1,4 +1,4 @@
-"""Which resident rows are spilled when memory is full: the policies of XJoin, HMJ, DPHJ and RPJ, interchangeable.
+"""Policies that choose which resident rows to spill when memory is full: those of XJoin, HMJ, DPHJ and RPJ.
 
     all         everything                                                          (RPJ section 2.2)
     largest     the largest partition, or pair of partitions                        (XJoin)

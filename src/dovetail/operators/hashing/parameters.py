@@ -89,7 +89,7 @@ class HashParameters:
     flush: str  # a policy of operators/hashing/flushing.py
     partitions: int | None = None  # None: 20, or fewer if memory is small
     n_flush: float | None = 0.0  # the minimal share of resident rows that a flush evicts; None: RPJ's own choice
-    handover: str = "merge"  # what reactive work finishes before arrivals are taken: a merge, a partition, everything
+    handover: str = "merge"  # what reactive work completes before new arrivals: a merge, a partition, everything
     fan_in: int = 10  # the maximal number of matches per reactive merge
     acceptable: int | None = None  # a and b of HMJ's adaptive flush
     tolerance: float = 0.25

@@ -1,4 +1,4 @@
-"""The resident rows of one side of a hash join that spills, by partition.
+"""The resident rows of one side of a spilling hash join, by partition.
 
     rows      in the order of arrival, of all partitions                         (storage/packed_rows.py)
     table     one hash table over all rows, so that a batch probes all partitions at once

@@ -162,7 +162,7 @@ def stayed_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Stayed:
 
 
 class PartitionSnapshot:
-    """What is on disk of the residents of one side."""
+    """The residents of one side on disk, for snapshots."""
 
     def __init__(self, store: BlockStore, schema: pa.Schema, stem: str) -> None:
         self._store = store

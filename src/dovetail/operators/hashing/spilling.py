@@ -145,7 +145,7 @@ class SpillingHash(JoinOperator):
         if self._parameters.sketched:
             self._distinct.add(hashes, numbers)
         if self._arrivals.ended[side.other]:
-            waiting = self._reported.spilled[side.other][numbers] > 0  # the others have probed all possible partners
+            waiting = self._reported.spilled[side.other][numbers] > 0  # other rows have probed all possible partners
             if not waiting.all():
                 batch, hashes, numbers = take_rows(batch, np.flatnonzero(waiting)), hashes[waiting], numbers[waiting]
         self._reported.record_arrivals(side, np.bincount(numbers, minlength=self._partitions))
@@ -495,7 +495,7 @@ class SpillingHash(JoinOperator):
         self._version = manifest.version
         self._named = set(manifest.segments)
         state = manifest.state
-        self._divide(len(state["matches"]))  # the number of partitions in the snapshot, whatever the memory is now
+        self._divide(len(state["matches"]))  # the number of partitions in the snapshot, even if the memory has changed
         self._clock = Clock(state["clock"])
         self._arrivals.restore(state["arrivals"])
         self._distinct.restore(state["distinct"])

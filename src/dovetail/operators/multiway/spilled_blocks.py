@@ -73,7 +73,7 @@ class BlockOdometer:
                     return None
                 self.outer = growing[0]
             if any(done == 0 for i, done in enumerate(self.joined) if i != self.outer):
-                self.joined[self.outer] = blocks[self.outer]  # no blocks to join yet: an empty box grows
+                self.joined[self.outer] = blocks[self.outer]  # no blocks to join yet: only the bounds move
                 continue
             order, loads = turn(self.outer)
             self.order, self.loads = list(order), list(loads)

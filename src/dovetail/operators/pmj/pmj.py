@@ -49,7 +49,7 @@ from dovetail.operators.protocol import EVERY, Approach, JoinOperator, Manifest,
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER, Budget, Shares
 
-FIRST_ROWS = 1 << 12  # joined before memory is full; then twice as many, and so on, while the first run is built
+FIRST_ROWS = 1 << 12  # joined before memory is full; then at twice as many rows, and so on, during the first run
 
 
 COMPARED = 8  # runs in which positions are compared

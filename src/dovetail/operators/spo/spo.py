@@ -251,7 +251,7 @@ class Spo(WindowedOperator):
         return (batch, places) if self._window.on is None else _some(batch, places, None, places.at != LEAST)[:2]
 
     def clean_up(self) -> Iterator[Matches]:
-        """All windows close."""
+        """Close all windows."""
         for side in self._how.preserved:
             for run in self._runs[side].open_rows(lambda _: True):
                 yield from self._close_windows(side, run, np.ones(run.rows, np.bool_))
