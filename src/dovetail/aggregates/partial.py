@@ -120,8 +120,7 @@ def aggregates_of_left(
     left: pa.RecordBatch,
     right: pa.RecordBatch,
 ) -> pa.RecordBatch:
-    """Like `partial_aggregates`, but also with the groups of left rows that have no pair. Without `by`, every row is a
-    group."""
+    """Like `partial_aggregates`, but left rows without pairs also have groups. Without `by`, every row is a group."""
     columns = partial_columns(aggregates)
     keys = [column.value for column in by]
     read = [*condition.conjuncts, *condition.filters[0], *condition.filters[1], *keys]
@@ -139,8 +138,7 @@ def aggregates_of_left(
 
 
 def partials_by_row(matcher: Parts, aggregates: Sequence[Aggregate]) -> pa.RecordBatch:
-    """Partial results of each left row that has a partner: its number as `row`, then the columns of
-    `partial_schema`."""
+    """Partial results of each left row that has a partner: `row`, its number, then as in `partial_schema`."""
     columns = partial_columns(aggregates)
     numbers = pa.array(np.arange(matcher.batches[0].num_rows))
     schema = partial_schema(aggregates, ())
@@ -403,8 +401,7 @@ def measure(
     right_rows: int,
     flagged: bool = False,
 ) -> Measure:
-    """`values` has one entry per row of `side`; None: count(*). `flagged`: sums also count how many numbers they
-    add."""
+    """`values` has one entry per row of `side`; None: count(*). `flagged`: sums also count their summands."""
     if values is None or (column.function == "count" and not values.null_count):
         return Count(Side.LEFT, [np.ones(left_rows, np.int64)], [])
     if column.function == "count":

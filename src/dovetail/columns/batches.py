@@ -11,16 +11,14 @@ from dovetail.core.rows import Matches
 
 
 def put_together(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """The columns as a batch. Arrow takes the number of rows from the columns, so a batch without columns needs it
-    given."""
+    """The columns as a batch of `rows` rows. Without columns, Arrow cannot infer that number."""
     if columns:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     return pa.record_batch([pa.nulls(rows)], [""]).select([]).replace_schema_metadata(schema.metadata)
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without rows. Unlike `pa.array`, `pa.nulls` supports every type: unions, encodings, dictionaries of
-    anything."""
+    """A batch without rows. `pa.nulls` supports all types, `pa.array` not: unions, encodings, dictionaries."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
@@ -33,8 +31,7 @@ def slices(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
 def table_batches(
     table: pa.Table, start: int = 0, size: int | None = None, most_rows: int | None = None
 ) -> list[pa.RecordBatch]:
-    """The rows of a table from a position on, without copying. Arrow's slice of a table without columns keeps all its
-    rows."""
+    """The rows of a table from `start`, without copying. Arrow's slice of a table without columns keeps all rows."""
     if table.num_columns:
         return list(table.slice(start, size).to_batches(max_chunksize=most_rows))
     rows = min(table.num_rows - start, table.num_rows if size is None else size)

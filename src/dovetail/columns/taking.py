@@ -111,8 +111,7 @@ def _with_validity(column: pa.Array, valid: pa.Buffer) -> pa.Array:
 
 
 def _take_plain(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
-    """Takes rows from columns of plain numbers by NumPy, which costs less per call than Arrow; empty if some are not
-    plain."""
+    """Takes rows from plain numbers by NumPy, which costs less per call than Arrow; empty if some are not plain."""
     columns = []
     for number in range(batch.num_columns):
         column = batch.column(number)

@@ -140,8 +140,7 @@ def conjuncts_of(on: On, schemas: tuple[pa.Schema, pa.Schema], trusted: bool = F
 
 
 def _item(item: Any, schemas: tuple[pa.Schema, pa.Schema], trusted: bool) -> Expression:
-    """In a list, a plain name means that this column is equal on both sides; a pair means that two columns are
-    equal."""
+    """In a list, a plain name means equality of that column on both sides; a pair, equality of two columns."""
     if isinstance(item, Column | Literal | Call | Opaque):
         return item
     if isinstance(item, PolarsCondition):

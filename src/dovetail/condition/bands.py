@@ -32,8 +32,7 @@ t = pa.types
 
 
 def closed_bounds(band: Band) -> tuple[int, int] | tuple[float, float]:
-    """Bounds for low <= code(left) - code(right) <= high, over `keys.order_codes` of the operands: integers, both
-    inclusive.
+    """Bounds for low <= code(left) - code(right) <= high, over `keys.order_codes` of the operands: inclusive integers.
 
     For doubles the bounds are floats over the values themselves, and the band's source decides.
     """
@@ -179,8 +178,7 @@ def bands(
 
 
 def _are_partners(a: Half, b: Half) -> bool:
-    """Whether two edges bound one difference from both sides. If NaN could satisfy the source, the band would miss
-    it."""
+    """Whether two edges bound one difference from both sides. A band would miss NaN that satisfies the source."""
     safe = (a.less is not None and b.less is not None) or a.excludes_nan or b.excludes_nan
     return safe and a.is_upper != b.is_upper and (a.left, a.right) == (b.left, b.right)
 
@@ -359,8 +357,7 @@ def _float_difference(expression: Expression) -> tuple[Expression, Expression, i
 
 
 def _widen(bound: float, difference: Expression) -> float:
-    """A float32 difference is rounded to 24 bits before it is compared. Search that much further, but not beyond
-    floats.
+    """A float32 difference is rounded to 24 bits before comparison. Search that much further, up to the largest float.
 
     A difference beyond the range of float32 is infinite, and so above every bound.
     """

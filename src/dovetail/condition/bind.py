@@ -81,8 +81,7 @@ class Binder:
         return to_type(self._clock(as_stored(arg)), target)
 
     def _timestamp(self, arg: Expression, target: pa.DataType) -> pa.DataType:
-        """The target of a cast to timestamp. Without a session zone, TIMESTAMP keeps the zone of its argument. No
-        digits are lost."""
+        """Without a session zone, TIMESTAMP keeps the zone of its argument. No digits are lost."""
         own = arg.type if arg.type is not None and t.is_timestamp(arg.type) else None
         unit = target.unit if own is None else types.finest(target.unit, own.unit)
         if target == types.SESSION_TIMESTAMP:

@@ -1,5 +1,4 @@
-"""Casts between Arrow types with Spark's ANSI semantics: a value that does not fit is an error, never null or
-wrapped."""
+"""Casts between Arrow types with Spark's ANSI semantics: a value that does not fit is an error, never null."""
 
 from __future__ import annotations
 
@@ -248,8 +247,7 @@ def _java_text(value: float, type_: pa.DataType) -> str:
 
 
 def _nearest_floats(decimals: pa.Array, target: pa.DataType) -> pa.Array:
-    """The nearest double, as in Spark, so that 0.07 is 0.07. Arrow multiplies by 0.01, which is often off by one
-    bit."""
+    """The nearest double, as in Spark: 0.07 is 0.07. Arrow multiplies by 0.01, which is often off by one bit."""
     scale = decimals.type.scale
     if target == types.DOUBLE and is_fixed(decimals.type) and 0 <= scale <= EXACT_POWER:
         unscaled, valid = order_codes(decimals)

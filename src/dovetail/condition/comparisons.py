@@ -34,8 +34,7 @@ CODE_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def compare(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """One comparison. Floats are compared by order codes, because in Arrow NaN equals nothing; structs and lists by
-    sort keys."""
+    """One comparison; floats by order codes, since in Arrow NaN equals nothing; structs and lists by sort keys."""
     if pa.types.is_nested(left.type):
         left, right = sort_keys(left), sort_keys(right)
     if pa.types.is_null(left.type):

@@ -156,8 +156,7 @@ def _extreme(better: str, *args: pa.Array) -> pa.Array:
 
 
 def _case_of(compute: Callable[[pa.Array], pa.Array], one: Callable[[str], str], array: pa.Array) -> pa.Array:
-    """Upper or lower case. Arrow converts each letter alone. Spark, like Python, converts ß to SS, and a final Σ to
-    ς."""
+    """Upper or lower case. Arrow converts single letters; Spark, like Python, also ß to SS and a final Σ to ς."""
     mapped, other = compute(array), pc.invert(pc.fill_null(pc.string_is_ascii(array), True))
     if not pc.any(other).as_py():
         return mapped

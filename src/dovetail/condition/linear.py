@@ -247,8 +247,7 @@ def leaves_room(constant: Literal) -> bool:
 
 
 def simplify_comparison(comparison: Call, binder: Binder) -> Expression:
-    """Compares integers, dates and float32 with a constant between two of their values: i < 5.5 is i <= 5, i = 5.5 is
-    never."""
+    """Integers, dates and float32 against a constant between two values: i < 5.5 is i <= 5, i = 5.5 is never."""
     if comparison.function not in FLIPPED:
         return comparison
     if isinstance(comparison.args[0], Literal):

@@ -137,8 +137,7 @@ def _comparison(conjunct: Expression, binder: Binder) -> Equal | NotEqual | Less
 
 
 def overlaps(predicates: Sequence[Predicate], residual: list[Expression]) -> list[Predicate]:
-    """The same predicates with overlaps recognised, and pairs of overlaps as rectangles. OVERLAPS is taken out of the
-    residual."""
+    """The same predicates with overlaps recognised, also OVERLAPS in the residual, and pairs as rectangles."""
     written = [c for c in residual if isinstance(c, Call) and c.function == "overlaps"]
     explicit = [overlap for call in written if (overlap := _parse_overlaps(call)) is not None]
     for overlap in explicit:
@@ -217,8 +216,7 @@ def _highs(low: str) -> Iterable[str]:
 
 
 def _roles(name: str) -> Iterator[tuple[str, str]]:
-    """Every way to split a name into a word for an interval's end and the rest: xmin is (min, x), start_ts is (start,
-    ts)."""
+    """Every way to split a name into an interval word and the rest: xmin is (min, x), start_ts is (start, ts)."""
     parts = [part.casefold() for part in SPLIT.split(name) if part]
     for i, part in enumerate(parts):
         yield part, "".join(parts[:i] + parts[i + 1 :])
@@ -251,8 +249,7 @@ def distance(conjunct: Expression) -> Distance | Band | None:
 
 
 def _can_square(radius: float, conjunct: Expression) -> bool:
-    """Whether the squares of the radius and of similar values neither overflow nor underflow in the type they are
-    computed in."""
+    """Whether the squares of the radius and of similar values neither overflow nor underflow."""
     is_single = any(types.plain(type_of(column)) == pa.float32() for column in columns_of(conjunct))
     most = 2.0**60 if is_single else 2.0**500
     return 1 / most <= radius <= most

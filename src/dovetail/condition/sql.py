@@ -43,8 +43,7 @@ def read_sql(text: str, schemas: names.Schemas, trusted: bool = False) -> Expres
 
 
 def read_predicate(text: str, kind: str) -> str:
-    """A predicate for Spark over the columns of one input. Calls are restricted to functions that only compute a
-    value."""
+    """A predicate for Spark over the columns of one input. It may only call functions that compute a value."""
     tree = parse_text(text, kind)
     refuse(tree)
     sql = spark_text(tree)

@@ -1,5 +1,4 @@
-"""Translates sqlglot's tree to ours. Constructs not allowed in a join condition are refused; those only Spark knows
-become opaque."""
+"""Translates sqlglot's tree to ours. Some constructs are refused; those that only Spark knows become opaque."""
 
 from __future__ import annotations
 
@@ -106,8 +105,7 @@ def side_of(alias: str) -> Side | None:
 
 
 class Translator:
-    """Translates one condition. If `trusted`, opaque parts may call any function; else only those that just compute a
-    value."""
+    """Translates one condition. With `trusted`, opaque parts may call any function; else only listed ones."""
 
     def __init__(self, schemas: names.Schemas, trusted: bool = False) -> None:
         self.schemas = schemas

@@ -1,5 +1,4 @@
-"""Addresses that may contain secrets. What is shown of an address is assembled from its parsed parts, never cut out of
-it.
+"""Addresses that may contain secrets. What is shown is assembled from the parsed parts, never cut out of the text.
 
     s3://key:secret@bucket/state?session_token=…     s3://…@bucket/state?…
     s3://key:sec/ret@bucket/state                    s3://…      an unquoted secret: no other part is certain
@@ -65,8 +64,7 @@ class Address(NamedTuple):
 
 
 def scheme_of(location: str | os.PathLike[str]) -> str:
-    """The scheme of an address, in lower case; "" for a path, "…" for text that starts like an address but is
-    malformed."""
+    """The scheme of an address, in lower case; "" for a path, "…" for a malformed address."""
     text = os.fspath(location)
     if found := SCHEME.match(text):
         return found[1].lower()
@@ -84,8 +82,7 @@ def parse_address(location: str) -> Address | None:
 
 
 def redacted(location: str | os.PathLike[str]) -> str:
-    """A path unchanged. For an address, only what cannot be secret: no user, no query, and nothing if it is
-    malformed."""
+    """A path unchanged; of an address only what cannot be secret: no user, no query, nothing if it is malformed."""
     text = os.fspath(location)
     scheme = scheme_of(text)
     if not scheme:

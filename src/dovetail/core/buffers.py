@@ -35,8 +35,7 @@ def byte_strings(array: pa.Array) -> tuple[NDArray[Any], Bytes]:
 
 
 def decimal_words(array: pa.Array) -> NDArray[np.int64]:
-    """The 64-bit words of decimals, the lowest of each first. An empty column has a buffer of any size, or no
-    buffer."""
+    """The 64-bit words of decimals, the lowest of each first. An empty column has a buffer of any size, or none."""
     if not len(array):
         return np.empty(0, np.int64)
     words = array.type.bit_width // 64

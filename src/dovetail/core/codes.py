@@ -178,8 +178,7 @@ def add_saturating(codes: NDArray[np.int64], amount: int) -> NDArray[np.int64]:
 
 
 def saturating_range(codes: NDArray[np.int64], low: int, high: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The codes from c + low to c + high, saturating at 64 bits; 1 and 0 (an empty range) where all of them are out of
-    range."""
+    """The codes from c + low to c + high, saturating at 64 bits; 1 and 0 (empty) where all are out of range."""
     none = (codes > MOST - low) | (codes < LEAST - high)
     lows, highs = add_saturating(codes, low), add_saturating(codes, high)
     lows[none], highs[none] = 1, 0

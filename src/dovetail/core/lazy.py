@@ -18,8 +18,7 @@ def lazy_attributes(
 ) -> Callable[[str], Any]:
     """The `__getattr__` of a package: some of its modules, names defined in modules below it, and names that moved.
 
-    After `import dovetail`, `dovetail.testing` and `dovetail.join` are available; their dependencies are imported at
-    first use.
+    After `import dovetail` there are `dovetail.testing` and `dovetail.join`; dependencies are imported at first use.
     """
     homes, moves = names or {}, moved or {}
 

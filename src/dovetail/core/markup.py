@@ -19,8 +19,7 @@ Content = str | None
 
 
 def tag(element: str, /, *content: Content, **attributes: str | float | None) -> Html:
-    """An element. The attribute class is written `class_`, aria-label `aria_label`; attributes that are None are left
-    out."""
+    """An element. The attribute class is `class_`, aria-label is `aria_label`; None attributes are left out."""
     said = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(visible(str(value)))}"'
         for key, value in attributes.items()

@@ -160,8 +160,7 @@ def _restored(column: pa.ChunkedArray, form: Form | None, pandas: Any) -> Any:
 
 
 def _padded_intervals(column: pa.ChunkedArray, dtype: Any, pandas: Any) -> Any:
-    """Intervals of integers cannot be null. As in `merge`, they become intervals of floats, if floats hold all the
-    bounds."""
+    """Intervals of integers cannot be null. As in `merge`, they become intervals of floats, if these are exact."""
     bounds = pa.chunked_array([chunk.storage for chunk in column.chunks]).combine_chunks()
     try:
         ends = [bound.cast(pa.float64()).to_numpy(zero_copy_only=False) for bound in bounds.flatten()]

@@ -161,8 +161,7 @@ GOOD_PART = 1 << 17  # pairs that fill a large piece of memory: small new pieces
 
 
 def part_ranges(counts: NDArray[np.int64], parts: int) -> Iterator[tuple[int, int, int]]:
-    """Consecutive rows (start, end, pairs) in parts with about equally many pairs; fewer parts if there are few
-    pairs."""
+    """Consecutive rows (start, end, pairs) in parts of about equally many pairs; fewer if there are few pairs."""
     total = int(counts.sum())
     each, of_a_thread = -(-total // parts), -(-total * FINER // parts)
     return chunk_ranges(counts, total, max(LEAST_PART, each, min(GOOD_PART, of_a_thread)))

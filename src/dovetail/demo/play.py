@@ -34,8 +34,7 @@ NEXT = 'Try it on files of yours: {} join --left a.parquet --right b.csv --on "l
 
 
 def run(console: Console, compare: bool = False) -> bool:
-    """Run the demo; True if all answers are correct. With `compare`, run it again with DINER, and show both side by
-    side."""
+    """Run the demo; True if all answers are correct. `compare`: run it again with DINER, and show both."""
     script, scenes, right = write_script(), [], True
     with console.status("starting Spark") if console.is_terminal else nullcontext():
         spark = _session()

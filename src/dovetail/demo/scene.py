@@ -18,8 +18,7 @@ Fingerprint = tuple[int, Any]
 
 
 class Rival:
-    """Spark's own join. It could start when the last row has arrived; here it runs in a thread after ours is
-    complete."""
+    """Spark's own join: it could start when the last row has arrived; here it runs after ours is complete."""
 
     def __init__(self, join: Callable[[], Fingerprint]) -> None:
         self._join = join
@@ -169,8 +168,7 @@ class Scene:
 
     @property
     def memory_share(self) -> float:
-        """The share of kept rows that is in memory. Rows of one input are in every cell, so cells keep more rows than
-        arrived."""
+        """The share of kept rows in memory. Rows of one input are in every cell, so they count several times."""
         return self.in_memory / max(1, self.in_memory + self.on_disk)
 
     @property

@@ -141,8 +141,7 @@ def _row(label: str, content: Text) -> Text:
 
 
 def _chart(name: str, bars: list[tuple[int, str]], top: int) -> list[Text]:
-    """Bars in eighths of a line, scaled to the height of the chart, with their name and the highest value beside
-    them."""
+    """Bars in eighths of a line, scaled to the height of the chart, with their name and the highest value."""
     lines = []
     for level in reversed(range(HEIGHT)):
         text = Text()

@@ -1,2 +1,1 @@
-"""The model of Diag-Join: how well two tables are clustered, how large the window has to be, and what the join
-costs."""
+"""The model of Diag-Join: how well two tables are clustered, the size of the window, and the cost of the join."""

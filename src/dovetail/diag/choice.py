@@ -20,8 +20,7 @@ from dovetail.sources.protocol import Scan
 
 
 def diag_transfers(one: float, many: float, mishits: float, *, coupled: bool = False) -> float:
-    """Pages read and written. Coupled: mishits are written to their partitions at once, which saves writing and reading
-    them again."""
+    """Pages read and written. Coupled: mishits go directly to their partitions, which saves a write and a read."""
     again = 3 * one if mishits else 0.0
     return one + many + again + (2 if coupled else 4) * mishits * many
 

@@ -94,8 +94,7 @@ class Partners:
         return met.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))
 
     def resolve(self, met: Meeting, drop: tuple[int, int] = (0, 0)) -> Task:
-        """Record which rows have a partner. Returns a task that emits the immediate results of the pairs; it can run at
-        any time.
+        """Record which rows have a partner. The returned task emits the pairs' immediate results, at any time.
 
         `drop`: the number of columns to omit at the end of RN and of R1.
         """
@@ -274,8 +273,7 @@ class DiagonalJoin:
                 yield from self._partners.last(place.batch, place.position)
 
     def _met_again(self) -> tuple[Partitions, Met]:
-        """The rows of RN that were joined with the first row of a repeated key; they must also be joined with its other
-        rows."""
+        """Rows of RN already joined with the first row of a repeated key; its other rows are still missing."""
         again = self._set_apart(self._many, "again")
         if not len(self._repeats):
             return again, Met.nothing()

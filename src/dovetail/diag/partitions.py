@@ -55,8 +55,7 @@ def _schema(schema: pa.Schema) -> pa.Schema:
 
 
 class Partitions:
-    """Rows of one side, partitioned by hash. Up to `most_bytes` are buffered; while that is enough, nothing is
-    written."""
+    """Rows of one side by hash. Up to `most_bytes` are buffered; until then, nothing is written."""
 
     def __init__(self, schema: pa.Schema, store: BlockStore, stem: str, partitions: int, most_bytes: int) -> None:
         self.count = partitions

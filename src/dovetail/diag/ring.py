@@ -169,8 +169,7 @@ class Ring:
     ) -> Iterator[KeyedRows]:
         """The probing rows in pieces; for each piece, the ring is in the right position.
 
-        `ones` and `many` are the sizes of both inputs; `loaded` is called with each table and the probing position at
-        that time.
+        `ones` and `many` are the sizes of both inputs; `loaded` is called with each table and the probing position.
         """
         start = 0
         while start < len(probing.hashes):
@@ -247,8 +246,7 @@ def zigzag(middle: int, size: int) -> Iterator[int]:
 
 
 class Met(NamedTuple):
-    """Pairs that were already joined: probing rows with hash[i] at positions [since[i], until[i]) were joined with
-    first[i]."""
+    """Pairs already joined: probing rows with hash[i] at positions [since[i], until[i]) were joined with first[i]."""
 
     hashes: Hashes  # sorted
     first: Positions

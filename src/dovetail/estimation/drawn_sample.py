@@ -51,8 +51,7 @@ class DrawnSample:
         return self._bounded(self._size * float(values.sum()) / self._pairs, self._error_of(values), confidence)
 
     def average(self, name: str, count: str | None, confidence: float) -> Estimate | None:
-        """Estimate the average of a value over all results: a ratio, with the error of its residuals. `count`: the
-        number of values."""
+        """Estimate an average over all results, with the error of its residuals. `count`: the number of values."""
         values, there = self._values[name], np.ones(self.matches) if count is None else self._values[count]
         if not (number := float(there.sum())):
             return None

@@ -130,8 +130,7 @@ class _Spread(NamedTuple):
         return self.error * self.freedom / chi_squared_quantile(DOUBT_OF_BLOCKS, self.freedom)
 
     def due_to_rows(self, variance: float) -> float:
-        """The part of a pair's variance that is due to its rows: a lower bound, since few blocks say little; at most
-        half."""
+        """A lower bound of the part of a pair's variance that is due to its rows; at most half."""
         pairs = self.region.pairs
         each = max(self.region.left_squares, self.region.right_squares) / pairs**2 - 1 / pairs
         least = self.error * self.freedom / chi_squared_quantile(1 - DOUBT_OF_BLOCKS, self.freedom)
@@ -246,8 +245,7 @@ class Estimator:
             histogram.restore(state)
 
     def _read_first_release(self, fields: Mapping[str, Any]) -> _Region:
-        """State of 0.1.0 has only numbers of pairs and matches; the rest is filled in as if only blocks had been
-        compared."""
+        """State of 0.1.0 has only pairs and matches; the rest is filled in as if only blocks had been compared."""
         known = _Region()
         for block in self.blocks:
             known = known.plus(_Region.from_rows(block.left_rows, block.right_rows, block.matches))
@@ -286,8 +284,7 @@ class Estimator:
         return Estimate(min(max(own.total, low), high), low, high, confidence) if low < high else None
 
     def _reconcile(self, own: Estimate | None, error: float, sample: DrawnSample, confidence: float) -> Estimate | None:
-        """The narrower of two estimates that agree, an interval that covers both if they hardly do, else that of the
-        sample."""
+        """The narrower of two estimates that agree; one that covers both if they hardly do; else the sample's."""
         drawn = sample.estimate(confidence)
         if own is None:
             return drawn

@@ -178,8 +178,7 @@ class AsOfStreams:
     # State that is kept.
 
     def _forget(self, which: Side) -> None:
-        """Drop rows before the horizon. Expired segments are dropped whole; if there are many others, they are
-        merged."""
+        """Drop rows before the horizon. Expired segments are dropped whole; if many remain, they are merged."""
         side = self._sides[which]
         side.blocks = [block for block in side.blocks if block.high is None or block.high >= self._horizon]
         if len(side.blocks) >= MOST_SEGMENTS:
@@ -187,8 +186,7 @@ class AsOfStreams:
             self._replace(which, _filtered(rows, self._times(which, rows) >= self._horizon))
 
     def _forget_partners(self, needed: Rows) -> None:
-        """Drop the right rows before the horizon, except the last of each key and those `needed` by lingering left
-        rows."""
+        """Drop right rows before the horizon, but the last of each key and those `needed` by lingering rows."""
         side = self._sides[Side.RIGHT]
         if side.rows < 2 * self._needed + FEW_ROWS and len(side.blocks) < MOST_SEGMENTS:
             return

@@ -97,8 +97,7 @@ def count_at_rest(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
 def join_at_rest(
     work: Joining, batches: Batches, observer: Observer | None = None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The results, in batches of bounded size; with a limit, at most that many rows. Threads do not change the
-    result."""
+    """The results in batches of bounded size, at most `limit` rows. Threads do not change the result."""
     watch = Watch(observer)
     how = work.how
     partnered = (np.zeros(batches[0].num_rows, np.bool_), np.zeros(batches[1].num_rows, np.bool_))

@@ -133,8 +133,7 @@ class Driver:
 
 
 def rows_per_piece(batch: pa.RecordBatch, budget: Budget, block_rows: int) -> int:
-    """The number of rows of the batch that may arrive at once, so that the input buffer stays within its share of the
-    budget."""
+    """How many rows of the batch may arrive at once, for the input buffer to stay within its share of the budget."""
     if budget.limit is None or budget.unit == "rows":
         return block_rows
     return max(1, min(block_rows, budget.limit // 32 // row_bytes(batch)))

@@ -116,8 +116,7 @@ def join_progressively(
     workers: int = 1,
     left_s: Callable[[], float | None] = lambda: None,
 ) -> ProgressiveJoin[Step]:
-    """Results as they are found, or aggregates over them. Tables are interleaved, rows of sources are joined on
-    arrival."""
+    """Results as they are found, or aggregates over them. Tables are interleaved; sources are joined on arrival."""
     if plan.memory_bytes is not None and workers == 1 and len(inputs) == len(Side) and has_dictionaries(plan):
         schema = plan_schema(plan, suffix)
         running = _join_events(
@@ -166,8 +165,7 @@ def _join_events(
 
 
 def _largest_arrival(plan: JoinPlan, tables: Sequence[pa.Table]) -> int:
-    """Rows per arrival once the first results are out. With a window of rows, the order of arrival changes the
-    result."""
+    """Rows per arrival once the first results are out. With a window of rows, their order changes the result."""
     if "window" in plan.parameters:
         return STREAM_ROWS
     if plan.memory_bytes is None or not plan.spec.spills:
@@ -300,8 +298,7 @@ def _steps(
 
 
 def one_after_the_other(inputs: Mapping[int, Iterable[pa.RecordBatch]]) -> Iterator[Event]:
-    """All rows of one input before those of the next. Give the smaller inputs first, so that only they have to be
-    kept."""
+    """All rows of one input before those of the next. Put the smaller input first, since only it is kept."""
     for number, batches in inputs.items():
         for batch in batches:
             yield Arrival(number, batch)
@@ -323,8 +320,7 @@ def by_turns(inputs: Mapping[int, Iterable[pa.RecordBatch]]) -> Iterator[Event]:
 def in_turn(
     tables: Sequence[pa.Table], rows: int = STREAM_ROWS, most_rows: int = STREAM_ROWS, *, build: bool = False
 ) -> Iterator[Event]:
-    """Small batches of each input in turn, proportional to the sizes of the inputs, so that all end at about the same
-    time.
+    """Small batches of each input in turn, in proportion to their sizes, so that all end at about the same time.
 
     Batches grow up to `most_rows`: the first results come early, and later ones cost less. `build`: from then on, one
     input after the other, the smaller one first, so that the rows of the last are probed and not kept.
@@ -350,8 +346,7 @@ def in_turn(
 
 
 class ProgressiveJoin(Iterator[S], Generic[S]):
-    """An iterator over the steps. Breaking out of the loop, `close` and the end of a `with` block free memory and
-    files."""
+    """An iterator over the steps. Leaving the loop, `close` and the end of a `with` free memory and files."""
 
     def __init__(self, steps: Generator[S, None, None], name: str, operator: JoinOperator | None = None) -> None:
         self._steps = steps

@@ -52,8 +52,7 @@ Emit = Callable[[Matches], Iterator[T]]
 
 
 class JoinStep(NamedTuple):
-    """Joins one more input along an edge whose left side is an input already joined, and checks the other edges that
-    this closes."""
+    """Joins one more input along an edge whose left side is already joined, and checks the edges that this closes."""
 
     known: str
     new: str
@@ -92,8 +91,7 @@ def join_all_at_rest(graph: Graph, inputs: Inputs, emit: Emit[T], most: int = PI
 
 
 def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[JoinStep]]:
-    """A greedy join order: first the edge with the fewest pairs in a sample, then always the input that yields the
-    fewest partial results."""
+    """A greedy join order: the edge with the fewest pairs in a sample, then always the fewest partial results."""
     rows = {alias: max(1, batch.num_rows) for alias, batch in inputs.items()}
     share = {edge: _pairs(edge, inputs) / (rows[edge.left] * rows[edge.right]) for edge in graph.edges}
     first = min(graph.edges, key=lambda edge: share[edge] * rows[edge.left] * rows[edge.right])
@@ -173,8 +171,7 @@ class _Chain:
 
 
 class _Known(NamedTuple):
-    """The rows of the known input in the partial results; `places`: the partial results of each row, if it is in
-    several."""
+    """The rows of the known input; `places`: the partial results of each row, if it is in several."""
 
     batch: pa.RecordBatch
     places: Equality | None = None
@@ -192,8 +189,7 @@ class _Known(NamedTuple):
 
 
 def _keep_known(step: JoinStep, rows: Rows, inputs: Inputs) -> _Known:
-    """The rows of the known input, without duplicates if partial results repeat them and looking them up is
-    expensive."""
+    """The rows of the known input, without duplicates if looking them up is expensive."""
     batch = _read(step.condition, Side.LEFT, inputs[step.known])
     if is_run(rows):
         return _Known(batch.slice(int(rows[0]), len(rows)))

@@ -80,8 +80,7 @@ class RoutedRows:
         )
 
     def in_order(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """All rows without duplicates, page by page in the order of the input, with the number of each page's first
-        row."""
+        """All rows without duplicates, page by page in input order, with the number of each page's first row."""
         for page in self.pages:
             if self.by_cell:
                 start = int(page.places[0])
@@ -120,8 +119,7 @@ def route_files(
     *,
     keep_all: bool,
 ) -> RoutedRows:
-    """Route rows that are read once. `keep_all`: rows that visit no cell are also kept, after the others of their
-    page."""
+    """Route rows that are read once. `keep_all`: also keep rows that visit no cell, after the others of a page."""
     paged = store.open_paged(schema, "routed")
     written: list[tuple[int, NDArray[np.int64]]] = []
     for place in places:

@@ -266,8 +266,7 @@ def _forwards(starts: Words, ends: Words) -> tuple[Words, Words]:
 
 
 def _reach_likes(starts: Words, ends: Words, mine: _Sorted, theirs: _Sorted) -> None:
-    """Extend windows so that infinities can match equal infinities and NaN can match NaN, for any bounds: inf >= inf +
-    3."""
+    """Extend windows so that infinities can match equal infinities, and NaN can match NaN, for any bounds."""
     starts[: mine.first_finite] = 0
     ends[: mine.first_finite] = np.maximum(ends[: mine.first_finite], theirs.first_finite)
     infinite = slice(mine.first_infinite, mine.first_nan)
@@ -313,8 +312,7 @@ def _rough_places(left: Floats, right: Floats, low: float, high: float, step: fl
 
 @kernel
 def _all_sure(left: Floats, right: Floats, starts: Rows, ends: Rows, low: float, high: float, step: float) -> bool:
-    """Whether the values on both sides of every edge are far enough from it that no spelling of the band could
-    differ."""
+    """Whether the values next to every edge are far enough from it that no spelling of the band could differ."""
     for i in range(len(left)):
         start, end = starts[i], ends[i]
         margin = (abs(left[i]) + abs(high)) * step + SMALLEST

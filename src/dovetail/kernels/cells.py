@@ -121,8 +121,7 @@ def _occupied_cells(x: Rows, y: Rows, width: int, height: int) -> _Cells:
 
 @kernel
 def _cut(starts: Rows, ends: Rows, points: int) -> Words:
-    """Cut an order of points at the starts and ends of boxes, taking one box after the other that does not overlap the
-    last."""
+    """Cut an order of points at the starts and ends of boxes, skipping boxes that overlap the last one."""
     cuts = np.empty(2 * len(starts) + 2, np.int64)
     cuts[0] = 0
     out = 1
@@ -217,8 +216,7 @@ def _first_cell(cells: _Cells, column: int, strip: int) -> int:
 
 @kernel
 def _sort_boxes(cells: _Cells, x: Strips, y: Strips) -> tuple[Words, Rows]:
-    """Where the boxes of each cell begin, and all boxes, once for each cell they touch, as positions along the
-    sweep."""
+    """Where the boxes of each cell begin, and all boxes along the sweep, once for each cell they touch."""
     begins = np.zeros(len(cells.strips) + 1, np.int64)
     for i in range(len(x.firsts)):
         for column in range(x.firsts[i], x.lasts[i] + 1):

@@ -1,5 +1,4 @@
-"""The length of a line that intervals cover, counting overlaps once. Intervals of a group are in order of their
-starts."""
+"""The length that intervals cover, counting overlaps once. Intervals of a group are in order of their starts."""
 
 from __future__ import annotations
 

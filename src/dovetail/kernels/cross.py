@@ -30,8 +30,7 @@ def holds(operator: int, a: np.int64, b: np.int64) -> bool:
 
 @kernel
 def cross_join(left: Matrix, right: Matrix, operators: Words, start: int, capacity: int) -> tuple[Words, Words, int]:
-    """Pairs that satisfy all predicates, for left rows from `start` on as long as they certainly fit in `capacity`
-    pairs.
+    """Pairs that satisfy all predicates, for left rows from `start` on that certainly fit in `capacity` pairs.
 
     Returns the pairs and the left row to continue with. `capacity` must be at least the number of right rows.
     """

@@ -19,8 +19,7 @@ from dovetail.kernels.compiling import kernel
 
 
 def last_to_end(left_ends: Words, right_starts: Words, right_ends: Words, keys: tuple[Keys, Keys], size: int) -> Rows:
-    """For each left position, the right interval of its key that ends last, among those that start up to the left
-    end."""
+    """For each left position, the right interval of its key that ends last, of those that start before its end."""
     found = np.empty(len(left_ends), np.int32 if len(right_starts) < 2**31 else np.int64)
     memory = np.full(max(size, 1), NONE, found.dtype)
     _sweep(left_ends, right_starts, right_ends, *keys, memory, found)

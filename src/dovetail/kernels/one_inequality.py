@@ -196,8 +196,7 @@ def _merge_rest(
 
 @kernel
 def _skips(left: np.int64, right: np.int64, strict: bool) -> np.uint64:
-    """1 if the right code comes before all partners of the left one, else 0; no branch, since it would be
-    unpredictable."""
+    """1 if the right code comes before all partners of the left one, else 0; without an unpredictable branch."""
     return np.uint64((right < left) | (strict & (right == left)))
 
 

@@ -112,8 +112,7 @@ def _candidates(mine: _Entries, theirs: _Entries, later: bool, sizes: tuple[int,
 
 
 def _shrunk(sides: Sides, x: Closed, y: Closed) -> tuple[Sides, Words | None]:
-    """Right rectangles adjusted so that <= means what < did, and their rows, without those that cannot intersect
-    any."""
+    """Right rectangles adjusted so that <= means what < did, and their rows, without those that match nothing."""
     if all((*x, *y)):
         return sides, None
     good = np.ones(len(sides.x_low), np.bool_)

@@ -187,8 +187,7 @@ def _choose_cells(sample: Keys, number: int, bits: int, lowest: int) -> _Cells:
 
 
 def _sort_twice(codes: Words, packing: _Packing, words: Keys, order: Rows) -> None:
-    """Sort by as many low bits of the keys as fit next to the row, then by the others next to the position in that
-    order."""
+    """Sort by the low bits of the keys that fit next to the row, then by the others next to the position."""
     mask, for_rows = (ONE << packing.for_rows) - ONE, int(packing.for_rows)
     _pack(codes, packing._replace(left_out=ZERO), ZERO, ONE, words)
     by_low_bits = (_sort_words(words, for_rows) & mask).astype(order.dtype)

@@ -171,8 +171,7 @@ def note_lengths(offsets: Offsets, rows: Rows, places: Rows, ends: Offsets) -> N
 
 @kernel
 def copy_strings(offsets: Offsets, data: Bytes, rows: Rows, places: Rows, starts: Offsets, copy: Bytes) -> None:
-    """Copy each string `rows[i]` of a part to the start of its place; strings that stay adjacent are copied
-    together."""
+    """Copy each string `rows[i]` of a part to the start of its place; adjacent strings are copied together."""
     i = 0
     while i < len(rows):
         last = i

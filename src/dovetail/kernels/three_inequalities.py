@@ -116,8 +116,7 @@ def _combine_values(join: ThreeInequalities, values: Values, nothing: Any, small
 
 @kernel
 def _over_dominating(events: Events, values: Values, smallest: bool, nothing: Any, tree: Values, found: Values) -> None:
-    """Fill `found`, one entry per left row. It and the tree are initially `nothing`; the tree is so again after each
-    block."""
+    """Fill `found`, one entry per left row. It and the tree start as `nothing`; each block resets the tree."""
     size = len(events.keys)
     for start in range(0, size, BLOCK):
         _scan_block(events, values, smallest, start, min(start + BLOCK, size), found)

@@ -41,8 +41,7 @@ WAITING = 1 << 22  # pairs that are sorted at a time
 
 
 class Partners(NamedTuple):
-    """Left rows, ascending, repeated for each partner; partners are in order. A left row without a partner has
-    NO_ROW."""
+    """Left rows, ascending, repeated for each partner, with ordered partners; NO_ROW if there is none."""
 
     lefts: Rows
     rights: Rows

@@ -1,5 +1,4 @@
-"""A common interface to the kernels: the number of pairs, the pairs, and which rows have a partner, by position in the
-codes.
+"""A common interface to the kernels: the number of pairs, the pairs, and which rows have a partner, by position.
 
 Aggregates over the partners of each left row (their number, the sum of their values, the smallest of their codes) need
 no enumeration of the pairs; without `adds_up`, this holds only for their number.
@@ -60,8 +59,7 @@ class Listed(Protocol):
     def partnered(self, side: Side) -> Flags: ...
 
     def split(self, parts: int) -> Sequence[Listed]:
-        """The same pairs in about this number of parts, in order; one part if there are few pairs or it cannot be
-        split."""
+        """The same pairs in order, in about this number of parts; one part if there are few or no way to split."""
 
     @property
     def adds_up(self) -> bool:

@@ -111,8 +111,7 @@ FEW_CANDIDATES = 64  # per row; these may all be checked
 
 
 def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> Parts:
-    """A matcher for two complete sides. For a disjunction, the alternatives are parts; no pair satisfies two of
-    them."""
+    """A matcher for two complete sides. The alternatives of a disjunction are parts; no pair satisfies two."""
     batches = (left, right)
     conditions = condition.branches or (condition,)
     return Parts(batches, tuple(part for one in conditions for part in _parts(one, batches)))

@@ -1,5 +1,4 @@
-"""As-of and nearest joins in one dimension: reads the condition and the order, and runs one sweep over both sorted
-sides.
+"""As-of and nearest joins in one dimension: reads the condition and the order, and sweeps over both sorted sides.
 
     l.k = r.k AND l.t >= r.t                          r.t DESC          the last one up to l.t
     l.k = r.k AND l.t <= r.t AND r.t <= l.t + 5       r.t               the first one from l.t on, at most 5 away
@@ -70,8 +69,7 @@ def read_order(condition: Condition, best: Best) -> InOrder | None:
 
 
 def _wish(value: Expression, descending: bool) -> tuple[KeyPair | Expression, Direction] | None:
-    """The values to compare, and the direction of the first in the order; only the right value, if the order has no
-    other."""
+    """The values to compare, and the direction of the first in the order; only the right value, if it is alone."""
     match value:
         case Call("abs", (Call("-", (first, second)),)) if not descending:
             pair = pair_of(first, second)

@@ -134,8 +134,7 @@ def _with_lengths(keys: EqualKeys | None, lengths: tuple[Words, Words]) -> Equal
 
 
 def _points(lists: pa.Array, width: int) -> NDArray[np.float64]:
-    """One row per list, padded with zeros: only lists of equal length are compared. A null element is far from
-    everything."""
+    """One row per list, padded with zeros: only equal lengths are compared. A null element is far from everything."""
     points = np.zeros((len(lists), width))
     numbers = pc.fill_null(lists.flatten().cast(pa.float64()), np.nan)
     points[np.arange(width) < list_lengths(lists)[:, None]] = np.asarray(numbers)

@@ -292,8 +292,7 @@ def _attributes(left: Expression, right: Expression) -> tuple[Attribute, Attribu
 
 
 def _reach(link: Link, first: int, last: int) -> tuple[int, int]:
-    """The right codes that left codes from the first to the last can match. Bounds that grow with a code follow from
-    the ends."""
+    """The right codes that left codes from first to last can match, given by the bounds at both ends."""
     codes = np.array([first, last])
     if link.band is not None and not isinstance(link.band[0], int) and not np.isfinite(code_floats(codes)).all():
         return LEAST, MOST  # infinities and NaN do not follow a band's arithmetic

@@ -1,5 +1,4 @@
-"""Turns a condition into a sweep: every row becomes an interval on one line, and matching rows have overlapping
-intervals.
+"""Turns a condition into a sweep: rows become intervals on one line, and intervals of matching rows overlap.
 
     condition              left row            right row                   u is evicted when the sweep reaches v
     l.k = r.k              [k, k]              [k, k]                      u.k < v.k
@@ -294,8 +293,7 @@ class _Overlap:
         return [interval.low, interval.high]
 
     def intervals(self, side: Side, columns: list[pa.Array]) -> tuple[Words, Words]:
-        """The intervals of an overlap. One that ends before it starts can still match: it is swept from the smaller
-        end."""
+        """One that ends before it starts can still match: it is swept from the smaller to the larger end."""
         low, high = (rough_codes(column) for column in columns)
         return np.minimum(low, high), np.maximum(low, high)
 

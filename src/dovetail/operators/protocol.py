@@ -34,8 +34,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything an operator needs to continue elsewhere. Small and JSON-ready; bulk state is in immutable segment
-    files."""
+    """Everything needed to continue elsewhere. Small and JSON-ready; bulk state is in immutable segment files."""
 
     version: int
     state: dict[str, Any]
@@ -234,8 +233,7 @@ class JoinOperator(Resumable, Protocol):
 
     @property
     def joins_at_arrival(self) -> bool:
-        """Whether each row is joined with those in memory when it arrives. After a switch to another operator, rows may
-        wait."""
+        """Whether each row is joined with those in memory on arrival. After an operator switch, rows may wait."""
         return True
 
 

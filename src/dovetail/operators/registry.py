@@ -48,8 +48,7 @@ def present_name(name: str, parameters: Mapping[str, Any], *, warn: bool = False
 
 
 def operator_class(name: str, inputs: int = TWO, also: tuple[str, ...] = ()) -> type[JoinOperator]:
-    """The operator of that name for a number of inputs. `also`: names that are not operators, but may have been
-    meant."""
+    """The operator of that name for a number of inputs. `also`: other names that may have been meant."""
     if name == "diag":
         raise InputError("diag joins tables and Parquet files in process: it pulls its inputs and has no operator.")
     if (kind := find_operator(name, inputs)) is not None:

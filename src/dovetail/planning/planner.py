@@ -101,8 +101,7 @@ class TableSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
-    """What is known of both inputs besides their schemas: how they arrive, where they are joined, how large they
-    are."""
+    """What is known of both inputs besides their schemas: how they arrive, where they are joined, their sizes."""
 
     kind: Literal["at_rest", "progressive", "stream"] = "at_rest"
     on_spark: bool = False

@@ -244,8 +244,7 @@ def choose_oracles(oracle: str | None) -> tuple[str, ...]:
 
 
 def definition(left: Any, right: Any = None, on: Any = None) -> list[tuple[int, ...]]:
-    """Cross product + filter: the combinations of row numbers that an inner join must return, in the order of the
-    inputs.
+    """Cross product + filter: the row numbers that an inner join must return, in the order of the inputs.
 
     Takes inputs like `simulate`: two tables, or a mapping from names to tables.
     """

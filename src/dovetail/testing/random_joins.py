@@ -92,8 +92,7 @@ def random_table(rng: random.Random, rows: int | None = None) -> pa.Table:
 
 
 def random_condition(rng: random.Random, aliases: Sequence[str]) -> str:
-    """A tree over three or more inputs; sometimes a shared attribute, a cycle, a filter, or a conjunct over three
-    inputs."""
+    """A tree over three or more inputs; sometimes a shared attribute, a cycle, a filter, or a three-way conjunct."""
     if rng.random() < 0.2:
         column = rng.choice(["k", "s", "x"])
         return " AND ".join(f"{a}.{column} = {b}.{column}" for a, b in pairwise(aliases))

@@ -38,8 +38,7 @@ def check_sweep(
     joins: Predicate | None = None,
     leaves: Predicate | None = None,
 ) -> None:
-    """Check that conditions (1) and (2) hold on these rows, and that the sweep returns the same pairs as the
-    definition.
+    """Check that conditions (1) and (2) hold on these rows, and that the sweep matches the definition.
 
     For a condition, `left` and `right` are tables. Otherwise they are sequences of items; `order` is the sort key,
     joins(left item, right item) says which items match, and leaves(u, v) whether u can be removed when the sweep

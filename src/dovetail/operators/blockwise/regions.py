@@ -173,8 +173,7 @@ class Regions:
     def _ring(
         self, codes: Words, unmarked: Flags, arrivals: Ticks, inside: Rows, need: int, rng: np.random.Generator
     ) -> Rows:
-        """Positions in key order from the hand on, only as far as it will certainly move, so that not all rows are
-        sorted."""
+        """Positions in key order from the hand on, only as far as it will move, so that not all rows are sorted."""
         if self._hand is None:
             start = int(rng.integers(len(codes)))
             code = int(np.partition(codes, start)[start])

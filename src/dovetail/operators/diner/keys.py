@@ -183,8 +183,7 @@ class OrderKeys:
     def _float_range(self, codes: Words, low: float, high: float, widen: float) -> tuple[Words, Words]:
         """The codes of doubles from x + low to x + high, widened or narrowed slightly.
 
-        The largest double represents infinity, which may match infinity, as NaN may match NaN; such pairs are always
-        checked.
+        The largest double represents infinity. Infinities and NaN may match their equals, and are always checked.
         """
         columns = [c for source in self.predicate.source for c in columns_of(source)]
         single = any(pa.types.is_float32(type_of(c)) or pa.types.is_float16(type_of(c)) for c in columns)

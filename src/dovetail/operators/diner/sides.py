@@ -206,8 +206,7 @@ class Reloaded:
         self._came = 0
 
     def load(self, side: Side, rows: OrderedSide, capacity: int, budget: Budget) -> None:
-        """Fill `capacity` with blocks, the most recently evicted first: these rows were kept longest because they were
-        useful."""
+        """Fill `capacity` with blocks, the most recently evicted first: these were useful for longest."""
         self._side, self._numbers, self._came = side, [], self._clock.tick()
         self.rows = rows
         for number in reversed(range(len(self._work.spilled[side]))):

@@ -120,8 +120,7 @@ def flush_all(held: ResidentCounts, need: int) -> list[Victim]:
 
 
 def optimal_flush(held: ResidentCounts, need: int) -> list[Victim]:
-    """Residents wait for arrivals of the other side: those that wait for the least likely arrivals are evicted
-    first."""
+    """Residents wait for arrivals of the other side: those with the least likely partners are evicted first."""
     victims = []
     for place in np.argsort(held.arrival, axis=None, kind="stable"):
         side, j = divmod(int(place), held.rows.shape[1])

@@ -94,8 +94,7 @@ class PartitionMerge:
         return Match(*runs)
 
     def _load(self) -> int:
-        """Read the pages with the smallest first hashes, as many as fit. Returns the last hash whose rows are
-        complete."""
+        """Read the pages with the smallest first hashes, as many as fit; returns the last complete hash."""
         firsts = np.concatenate([cursor.firsts for cursor in self._cursors])
         owners = np.repeat(np.arange(len(self._cursors)), [len(cursor.firsts) for cursor in self._cursors])
         sizes = np.concatenate([cursor.sizes(self._weigh) for cursor in self._cursors])

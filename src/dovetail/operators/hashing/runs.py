@@ -83,8 +83,7 @@ class Match:
 
 
 class HashRunWriter:
-    """Writes runs into one block, one after the other. An incomplete page is held back until more rows of the run
-    come."""
+    """Writes runs into one block, one after the other. An incomplete page is held back until more rows come."""
 
     def __init__(self, store: BlockStore, schema: pa.Schema, stem: str, page_rows: int) -> None:
         self._store = store

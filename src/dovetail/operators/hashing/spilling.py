@@ -331,8 +331,7 @@ class SpillingHash(JoinOperator):
                 return
 
     def _finish(self, partition: int) -> Task:
-        """Find all missing pairs of a partition. No rows are resident any more, and its runs are not needed
-        afterwards."""
+        """Find all missing pairs of a partition. No rows are resident any more, and its runs can be removed."""
         if self._reported.disk_pairs[partition]:
             self._counters.merges += 1
             before = self._pages_in_sequence

@@ -189,8 +189,7 @@ class Merge:
         return tuple(sum(group.arrived[number] for group in self.groups) for number in self._inputs)
 
     def steps(self) -> Iterator[tuple[Items, ...]]:
-        """All steps in sequence. Drop the rows of one before asking for the next: they are half of all rows in
-        memory."""
+        """All steps in sequence. Drop the rows of one before the next: they are half of the rows in memory."""
         while self.begin_step() is not None:
             yield self._new
             self.end_step()

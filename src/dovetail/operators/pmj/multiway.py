@@ -204,8 +204,7 @@ class MultiPmj(JoinOperator):
     # Runs.
 
     def _can_merge(self) -> bool:
-        """Whether there are runs to merge. Rows in memory are written as a run if they are in the way, or if only they
-        remain."""
+        """Whether there are runs to merge. Rows in memory are written if in the way, or if only they remain."""
         share = self._merging.share
         if self._merging.groups if share is None else not self._fits(share):
             self._close_run()

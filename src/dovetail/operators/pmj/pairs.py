@@ -154,8 +154,7 @@ class InOrder:
 
 
 class EarlyPairCounts(NamedTuple):
-    """The number of pairs found, and of those within the first CHUNK rows of both sides, within the next ones, and so
-    on."""
+    """The number of pairs, and of those within the first CHUNK rows of both sides, the next ones, and so on."""
 
     matches: int
     diagonal: Words
@@ -241,8 +240,7 @@ class MergedPairs:
         return check
 
     def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Matches]:
-        """Once all rows have been joined, emits the rows of the last runs without a partner; the runs are read once
-        more."""
+        """Once all rows have been joined, reads the last runs again, and emits their rows without a partner."""
         for side in Side:
             if self._giving.partnered.watches(side) and self._giving.partnered.gives_alone:
                 for run in (group.runs[side] for group in groups):

@@ -165,8 +165,7 @@ class Pmj(JoinOperator):
         self._giving.partnered.grow(side, self._first[side] + len(self._rows[side]))
 
     def resize(self, limit: int | None) -> None:
-        """Change the memory limit. A run that is too large is closed at the next arrival; an open merge is completed
-        first."""
+        """Change the memory limit. An oversized run is closed at the next arrival; an open merge is completed."""
         Shares(Budget(limit, self._budget.unit), self._block_rows)  # raises if the memory is too small
         self._merging.resize(limit)
         self._limit = limit
@@ -372,8 +371,7 @@ class Pmj(JoinOperator):
             self._budget.limit = self._limit
 
     def _can_merge(self) -> bool:
-        """Whether there are runs to merge. Rows in memory are written as a run if they are in the way, or if only they
-        remain."""
+        """Whether there are runs to merge. Rows in memory are written if they are in the way, or only they remain."""
         share = self._merging.share
         is_last = share is None and self._strictness == "progressive" and bool(self._merging.groups)
         if is_last or (share is not None and not self._fits(share, 0, 0)):
@@ -395,8 +393,7 @@ class Pmj(JoinOperator):
         return sum(len(self._rows[side]) - self._met[side] for side in Side)
 
     def _fits(self, held: int, rows: int, nbytes: int) -> bool:
-        """Whether the current run can grow by these rows and bytes, in addition to other memory and the arriving
-        rows."""
+        """Whether the current run can grow by these rows and bytes, besides other memory and arriving rows."""
         if self._limit is None:
             return True
         mine = self._size()

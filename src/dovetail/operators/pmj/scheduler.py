@@ -110,8 +110,7 @@ class MergeScheduler(Generic[R]):
         return divide_memory(self._budget, self._block_rows, self._fan_in, len(self._pages.names)).page
 
     def resize(self, limit: int | None) -> None:
-        """Change the memory limit, effective from the next merge on. A limit too small for the runs on disk is
-        refused."""
+        """Change the memory limit, from the next merge on. One too small for the runs on disk is refused."""
         budget = Budget(limit, self._budget.unit)
         refuse_large_pages(self._divide(budget), len(self._pages.names), budget)
         self.limit = limit

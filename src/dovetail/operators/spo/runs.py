@@ -213,8 +213,7 @@ class Runs:
     def add(
         self, batch: pa.RecordBatch, places: WindowPositions, flags: tuple[Flags, Flags], probes: pa.RecordBatch | None
     ) -> None:
-        """Add new rows with their flags `partnered` and `reported`; probes are a sample of the rows that will probe
-        them."""
+        """Add rows with their flags `partnered` and `reported`; probes: a sample of the rows that will probe."""
         for rows in _pieces(self._positions(places), self._longest):
             for piece, some in self._fitting(batch, rows):
                 self._add_run(piece, places.of(some), (flags[0][some], flags[1][some]), probes)
@@ -357,8 +356,7 @@ class Runs:
         self.hold()
 
     def _fitting(self, batch: pa.RecordBatch, rows: Words) -> Iterator[tuple[pa.RecordBatch, Words]]:
-        """Rows in pieces that each fit in a part. Pieces that are too large by the average row size are not even
-        copied."""
+        """Rows in pieces that each fit in a part. Pieces too large by the average row size are not even copied."""
         if self._fits_part(len(rows), self._footprint(batch) * len(rows) // batch.num_rows) or len(rows) == 1:
             piece = take_rows(batch, rows)
             if self._fits_part(len(rows), self._footprint(piece)) or len(rows) == 1:
@@ -441,8 +439,7 @@ class Runs:
 
     @cached_property
     def _longest_small(self) -> int:
-        """The maximal span of a run with few rows: a tenth of what is kept, which late rows extend beyond the
-        window."""
+        """The maximal span of a run with few rows: a tenth of what is kept, including the time for late rows."""
         delay = max(self._window.delay, *(delay or 0 for delay in self._window.watermarks))
         return min(self._longest, (self._window.size + delay) // SLIDES)
 

@@ -320,8 +320,7 @@ class Spo(WindowedOperator):
             yield from self._match_run(side, probing, mine, run)
 
     def _match_run(self, side: Side, probing: ProbeBatch, mine: Mine, run: Run) -> Iterator[Matches]:
-        """The pairs of the probes and a run. At the edge of the window, only some of its rows need a check of the
-        window."""
+        """The pairs of the probes and a run. Only rows at the edge of the window are checked against it."""
         itself = self._self_join and _overlap(mine.extent.own, run.extent.own)
         sure = self._window.limits is not None or surely(self._window, *_orient(side, mine.extent, run.extent))
         if sure and not itself:
