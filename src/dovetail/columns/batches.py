@@ -18,7 +18,7 @@ def put_together(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> p
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without rows. `pa.nulls` supports all types, `pa.array` not: unions, encodings, dictionaries."""
+    """A batch without rows. `pa.nulls` knows every type, unlike `pa.array`: unions, encodings, dictionaries."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 

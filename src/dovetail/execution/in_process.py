@@ -298,7 +298,7 @@ def _steps(
 
 
 def one_after_the_other(inputs: Mapping[int, Iterable[pa.RecordBatch]]) -> Iterator[Event]:
-    """All rows of one input before those of the next. Put the smaller input first, since only it is kept."""
+    """All rows of one input before those of the next. Put smaller inputs first, so that only they are kept."""
     for number, batches in inputs.items():
         for batch in batches:
             yield Arrival(number, batch)
