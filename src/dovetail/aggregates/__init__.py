@@ -3,8 +3,8 @@
     rows of a cell --> partial_aggregates --> one row per group --\
     rows of a cell --> partial_aggregates --> one row per group ---+--> merged by group --> finish --> the result
 
-Partial results have ordinary columns (`partial_schema`), each of which is merged by sum, min or max (`merge` of
-`partial_columns`). One cell that has all rows, as in process, needs no merging.
+Partial results have ordinary columns (`partial_schema`). Each is merged by sum, min or max (`merge` of
+`partial_columns`). A single cell that has all rows, as in process, needs no merging.
 """
 
 from dovetail.aggregates.columns import PartialColumn, finish, partial_columns, partial_schema, result_schema

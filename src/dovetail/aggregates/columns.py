@@ -1,4 +1,4 @@
-"""What a partial result consists of: ordinary columns that can be merged, group by group, by sum, min or max.
+"""The columns of a partial result: ordinary columns that are merged per group by sum, min or max.
 
     aggregate       partial columns                merged by
     count           count                          sum
@@ -7,8 +7,8 @@
     min, max        min, max                       min, max
     min_by, …       the value itself               nothing: one cell has all partners
 
-Sums of integers and decimals are decimal128(38, scale), so that they are exact. Aggregates that need the same column
-share it.
+Sums of integers and decimals are decimal128(38, scale), so they are exact. Aggregates that need the same column share
+it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class PartialColumn:
 
     function: Function
     value: Expression | None  # None: count(*)
-    text: str = field(compare=False)  # the aggregate as it was written
-    other: Expression | None = None  # what else it reads
-    final: pa.DataType | None = field(compare=False, default=None)  # of a value that is not merged
+    text: str = field(compare=False)  # the aggregate as written
+    other: Expression | None = None  # a second expression that it reads
+    final: pa.DataType | None = field(compare=False, default=None)  # the type of a value that is not merged
 
     @property
     def merge(self) -> OneOf["sum", "min", "max"]:
-        """What makes one value of those of several partial results; nulls are ignored."""
+        """The function that merges the values of several partial results; nulls are ignored."""
         match self.function:
             case "count" | "sum":
                 return "sum"
@@ -75,7 +75,7 @@ def columns_of(aggregate: Aggregate) -> tuple[PartialColumn, ...]:
 
 
 def partial_columns(aggregates: Sequence[Aggregate]) -> tuple[PartialColumn, ...]:
-    """Those of all aggregates, each once."""
+    """The partial columns of all aggregates, without duplicates."""
     return tuple(dict.fromkeys(column for aggregate in aggregates for column in columns_of(aggregate)))
 
 
@@ -96,7 +96,7 @@ def result_schema(aggregates: Sequence[Aggregate], by: Sequence[GroupColumn]) ->
 
 
 def finish(aggregates: Sequence[Aggregate], by: Sequence[GroupColumn], partials: pa.RecordBatch) -> pa.RecordBatch:
-    """The result of partial results in which every group has one row only."""
+    """The final result, from partial results with exactly one row per group."""
     known = dict(zip(partial_columns(aggregates), partials.columns[len(by) :], strict=True))
     columns = [
         _finish_aggregate(aggregate, [known[column] for column in columns_of(aggregate)]) for aggregate in aggregates
@@ -107,7 +107,7 @@ def finish(aggregates: Sequence[Aggregate], by: Sequence[GroupColumn], partials:
 def _finish_aggregate(aggregate: Aggregate, columns: Sequence[pa.Array]) -> pa.Array:
     match aggregate.function:
         case "count":
-            return pc.fill_null(columns[0], 0)  # merging no partial results at all gives null
+            return pc.fill_null(columns[0], 0)  # merging zero partial results gives null
         case "sum":
             return _in_type(aggregate, columns[0])
         case "avg":
@@ -120,7 +120,7 @@ def _divide(type_: pa.DataType, total: pa.Array, count: pa.Array) -> pa.Array:
     if pa.types.is_floating(type_):
         return pc.divide(total.cast(pa.float64()), count.cast(pa.float64()))
     wide = total.cast(pa.decimal256(total.type.precision, total.type.scale))
-    quotient = pc.divide(wide, count.cast(COUNT))  # cut off, many digits behind the ones that are asked for
+    quotient = pc.divide(wide, count.cast(COUNT))  # truncated, but with many more digits than the result keeps
     return pc.round(quotient, type_.scale, "half_towards_infinity")
 
 

@@ -1,14 +1,14 @@
-"""Rows in groups of equal keys: null is a key, all NaN are one, -0.0 is 0.0.
+"""Groups rows by equal keys: null is a key, all NaN are one key, -0.0 equals 0.0.
 
-The rows of a group are neighbours in the order of groups, so groups and their rows are a join of `kernels.windows`,
-which adds up and finds the smallest.
+Rows are ordered by group, so the rows of a group are consecutive. Groups and their rows are then a join of
+`kernels.windows`, which computes sums and minima.
 
-Sums of whole numbers and decimals are exact: each number is in limbs of 32 bits, which are added up one by one.
+Sums of integers and decimals are exact: each number is split into limbs of 32 bits, which are summed separately.
 
     number  =  limbs[0]  +  limbs[1] * 2^32  +  limbs[2] * 2^64  +  limbs[3] * 2^96  + …      each limb in an int64
 
-A limb has room for the sum of 2^31 others; then it hands what is beyond 32 bits to the next one. Where numbers are so
-small that their sum fits anyway, a single limb holds all of them.
+A limb has room for the sum of 2^31 others; then its bits above the lowest 32 are carried to the next one. If the
+numbers are so small that their sum fits in 64 bits, a single limb holds them.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ class Groups:
 
 
 def one_group(rows: int) -> Groups:
-    """All rows together, be there any or not."""
+    """One group of all rows, even if there are none."""
     none, last = np.zeros(1, row_type(rows)), np.full(1, rows, row_type(rows))
     return Groups(Windows(none, np.arange(rows, dtype=none.dtype), none, last))
 
 
 def each_row(rows: int) -> Groups:
-    """Every row by itself."""
+    """One group per row."""
     numbers = np.arange(rows + 1, dtype=row_type(rows + 1))
     return Groups(Windows(numbers[:-1], numbers[:-1], numbers[:-1], numbers[1:]))
 
 
 def group(keys: Sequence[pa.Array]) -> Groups:
-    """Rows that are equal in all keys together."""
+    """Groups of rows that are equal in all keys."""
     numbers = _dense(keys[0])
     for key in keys[1:]:
         more = _dense(key)
@@ -90,7 +90,7 @@ def group(keys: Sequence[pa.Array]) -> Groups:
 
 
 def _dense(key: pa.Array) -> Words:
-    """Equal keys as equal numbers, from 0 on without gaps."""
+    """Numbers the distinct keys from 0 on, without gaps."""
     if pa.types.is_nested(key.type):
         key = sort_keys(key)
     elif is_fixed(key.type):
@@ -100,8 +100,8 @@ def _dense(key: pa.Array) -> Words:
 
 
 def split_into_limbs(array: pa.Array, times: int) -> list[Words]:
-    """The numbers of an integer or decimal column (unscaled; 0 for null), ready to be added up the given number of
-    times."""
+    """The numbers of an integer or decimal column (unscaled; 0 for null) as limbs that can be summed the given number
+    of times."""
     if pa.types.is_uint64(array.type):
         array = array.cast(pa.decimal128(20, 0))
     if not is_fixed(array.type):
@@ -121,13 +121,13 @@ def _split_decimals(array: pa.Array) -> list[Words]:
 
 
 def limbs_fit(limbs: Sequence[Words], times: int) -> bool:
-    """Whether the given number of these can be added up within 64 bits."""
+    """Whether this many of these limbs can be summed within 64 bits."""
     largest = max(max(int(limb.max(initial=0)), -int(limb.min(initial=0))) for limb in limbs)
     return largest * times < TOO_LARGE
 
 
 def propagate_carries(limbs: Sequence[Words]) -> list[Words]:
-    """The same numbers with one more limb, in which all but the last are from 0 to 2^32 - 1."""
+    """The same numbers with one more limb; all limbs but the last are from 0 to 2^32 - 1."""
     tidy = []
     carry = np.zeros(len(limbs[0]), np.int64)
     for limb in limbs:
@@ -143,7 +143,7 @@ def decimals_of(limbs: Sequence[Words], scale: int, valid: NDArray[np.bool_]) ->
     while len(tidy) <= DECIMAL_LIMBS:
         *others, last = tidy
         tidy = [*others, last & MASK, last >> SIGN_BIT]
-    sign = -(tidy[DECIMAL_LIMBS - 1] >> (BITS - 1))  # of a number of 128 bits
+    sign = -(tidy[DECIMAL_LIMBS - 1] >> (BITS - 1))  # the sign of a 128-bit number
     *between, last = tidy[DECIMAL_LIMBS:]
     low, high = tidy[0] | tidy[1] << BITS, tidy[2] | tidy[3] << BITS
     too_long = any((limb != sign & MASK).any() for limb in between) or (last != sign).any()
@@ -158,6 +158,6 @@ def decimals_of(limbs: Sequence[Words], scale: int, valid: NDArray[np.bool_]) ->
 def _is_valid(array: pa.Array) -> bool:
     try:
         array.validate(full=True)
-    except pa.ArrowInvalid:  # a few numbers with the highest word that is possible
+    except pa.ArrowInvalid:  # a few numbers whose upper word is the largest possible
         return False
     return True

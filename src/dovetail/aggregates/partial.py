@@ -1,14 +1,13 @@
-"""Aggregates over the pairs of two complete sides, group by group, as partial results that can be merged.
+"""Aggregates over the pairs of two complete sides, per group, as partial results that can be merged.
 
     right values --> kernel per sum --> one number per left row --\
     left values ------ times how many partners it has -------------+--> rows in groups --> one number per group
 
-Groups are made of left rows. To group by the right side, the condition is mirrored. Only where candidates have to be
-checked are pairs enumerated, in chunks.
+Groups consist of left rows. To group by the right side, the condition is mirrored. Pairs are enumerated, in chunks,
+only if candidates have to be checked.
 
-A measure says how a partial column is computed: it gives one number to add up, or one rank of which the smallest
-counts, per row of its side. It gets them back per left row, over all pairs of that row, and makes one value per group
-of them.
+A measure says how a partial column is computed. For each row of its side it gives a number to sum, or a rank to take
+the minimum of. It gets back the result over all pairs of each left row, and combines these into one value per group.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ class PartnerAggregates:
 
     counts: Words
     sums: list[Numbers]
-    smallest: list[Words]  # NONE where all partners have that code, or where there are none
+    smallest: list[Words]  # NONE where all partners have that code, or there are no partners
 
 
 def over_partners(matcher: Parts, numbers: Sequence[Numbers], codes: Sequence[Words]) -> PartnerAggregates:
-    """Add up each of `numbers` and take the smallest of each of `codes`, both one per right row.
+    """Sum each of `numbers` and take the minimum of each of `codes`; both have one entry per right row.
 
-    Integers must be so small that no sum over all right rows leaves 64 bits.
+    Integers must be small enough that no sum over all right rows overflows 64 bits.
     """
     rows = matcher.batches[0].num_rows
     found = PartnerAggregates(
@@ -59,7 +58,7 @@ def over_partners(matcher: Parts, numbers: Sequence[Numbers], codes: Sequence[Wo
         [np.zeros(rows, column.dtype) for column in numbers],
         [np.full(rows, NONE) for _ in codes],
     )
-    with np.errstate(over="ignore", invalid="ignore"):  # infinities are added up like other numbers
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities are summed like other numbers
         for part in matcher.parts:
             if part.checks or ((numbers or codes) and not part.listed.adds_up):
                 for lefts, rights in Parts(matcher.batches, (part,)).pairs(CHUNK):
@@ -81,7 +80,7 @@ def _add_part(found: PartnerAggregates, part: Part, numbers: Sequence[Numbers], 
 def _add_pairs(
     found: PartnerAggregates, lefts: Rows, rights: Rows, numbers: Sequence[Numbers], codes: Sequence[Words]
 ) -> None:
-    """Pairs of one left row mostly come one after the other: a run of them is added up first."""
+    """Pairs of one left row are mostly consecutive: each run of them is summed first."""
     starts = np.flatnonzero(np.diff(lefts, prepend=-1))
     rows = lefts[starts]
     np.add.at(found.counts, rows, np.diff(starts, append=len(lefts)))
@@ -98,13 +97,13 @@ def partial_aggregates(
     left: pa.RecordBatch,
     right: pa.RecordBatch,
 ) -> pa.RecordBatch:
-    """One row per group that has a pair, with the columns of `partial_schema`; without `by` always one row."""
+    """One row per group that has a pair, with the columns of `partial_schema`; without `by`, always one row."""
     keys = [column.value for column in by]
     columns = list(partial_columns(aggregates))
     batches = [
         _select_rows(side, condition, keys, columns, batch) for side, batch in zip(Side, (left, right), strict=True)
     ]
-    condition = replace(condition, filters=((), ()))  # the rows that fail them are gone
+    condition = replace(condition, filters=((), ()))  # rows that fail the filters are already removed
     if _groups_side(columns, by) is Side.RIGHT:
         condition, batches = mirrored(condition), batches[::-1]
         keys = [mirrored_expression(key) for key in keys]
@@ -121,7 +120,7 @@ def aggregates_of_left(
     left: pa.RecordBatch,
     right: pa.RecordBatch,
 ) -> pa.RecordBatch:
-    """As `partial_aggregates`, and with the groups of left rows that have no pair; without `by`, every row is one."""
+    """Like `partial_aggregates`, but left rows without pairs also have groups. Without `by`, every row is a group."""
     columns = partial_columns(aggregates)
     keys = [column.value for column in by]
     read = [*condition.conjuncts, *condition.filters[0], *condition.filters[1], *keys]
@@ -139,7 +138,7 @@ def aggregates_of_left(
 
 
 def partials_by_row(matcher: Parts, aggregates: Sequence[Aggregate]) -> pa.RecordBatch:
-    """Partial results of each left row that has a partner, beside its number: `row`, then as in `partial_schema`."""
+    """Partial results of each left row that has a partner: `row`, its number, then as in `partial_schema`."""
     columns = partial_columns(aggregates)
     numbers = pa.array(np.arange(matcher.batches[0].num_rows))
     schema = partial_schema(aggregates, ())
@@ -148,7 +147,7 @@ def partials_by_row(matcher: Parts, aggregates: Sequence[Aggregate]) -> pa.Recor
 
 
 def _groups_side(columns: Sequence[PartialColumn], by: Sequence[GroupColumn]) -> Side:
-    """The side of the groups; without groups the one that has more of the values, which saves kernels."""
+    """The side that is grouped; without groups, the side from which more values are read, which saves kernels."""
     if by:
         return by[0].side
     values = [column.value for column in columns if column.value is not None]
@@ -166,7 +165,7 @@ def _mirror_column(column: PartialColumn) -> PartialColumn:
 def _select_rows(
     side: Side, condition: Condition, keys: list[Expression], columns: list[PartialColumn], batch: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """The rows that pass the filters, with the columns that are read."""
+    """The rows that pass the filters, with the columns that are needed."""
     values = [value for column in columns for value in (column.value, column.other) if value is not None]
     read = [*condition.conjuncts, *keys, *values]
     alive = passing(condition.filters[side], side, batch)
@@ -175,7 +174,7 @@ def _select_rows(
 
 
 def _aggregate_groups(matcher: Parts, columns: Sequence[PartialColumn], keys: Sequence[pa.Array]) -> list[pa.Array]:
-    """The keys of each group of left rows that have a partner, then the partial columns."""
+    """The keys of each group of left rows with partners, then the partial columns."""
     measures = [_build_measure(column, *matcher.batches) for column in columns]
     found = _over_partners(matcher, measures)
     rows = np.flatnonzero(found.counts)
@@ -186,7 +185,7 @@ def _aggregate_groups(matcher: Parts, columns: Sequence[PartialColumn], keys: Se
 
 
 def _answers(matcher: Parts, columns: Sequence[PartialColumn], groups: Groups, rows: Rows) -> list[pa.Array]:
-    """The partial columns of groups whose rows may have no pair."""
+    """The partial columns of groups that may contain rows without pairs."""
     measures = [_build_measure(column, *matcher.batches, flagged=True) for column in columns]
     return _of_groups(matcher, measures, _over_partners(matcher, measures), groups, rows)
 
@@ -199,7 +198,7 @@ def _over_partners(matcher: Parts, measures: Sequence[Measure]) -> PartnerAggreg
 def _of_groups(
     matcher: Parts, measures: Sequence[Measure], found: PartnerAggregates, groups: Groups, rows: Rows
 ) -> list[pa.Array]:
-    """One value of each measure for each group of these left rows."""
+    """One value per measure for each group of these left rows."""
     counts = found.counts[rows]
     sums, smallest = iter(found.sums), iter(found.smallest)
     answers = []
@@ -208,7 +207,7 @@ def _of_groups(
             answers.append(m.covered(groups, _items(matcher, m.side, groups, rows, counts)))
             continue
         if m.side is Side.LEFT:
-            with np.errstate(over="ignore"):  # what is too large is infinite
+            with np.errstate(over="ignore"):  # values that are too large become infinite
                 numbers = [column[rows] * counts for column in m.numbers]
             ranks = [np.where(counts > 0, column[rows], NONE) for column in m.ranks]
         else:
@@ -219,7 +218,7 @@ def _of_groups(
 
 
 def _items(matcher: Parts, side: Side, groups: Groups, rows: Rows, counts: Words) -> tuple[Words, Words]:
-    """Groups, and the rows of a side that belong to them."""
+    """Groups, and the rows of one side that belong to them."""
     of_row = np.full(matcher.batches[0].num_rows, -1)
     members = groups.members
     of_row[rows[members.right]] = np.repeat(members.left, members.ends - members.starts)
@@ -234,7 +233,7 @@ def _items(matcher: Parts, side: Side, groups: Groups, rows: Rows, counts: Words
 def _build_measure(
     column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch, flagged: bool = False
 ) -> Measure:
-    """`flagged`: there may be rows without pairs, whose sum is null."""
+    """`flagged`: there may be rows without pairs; their sum is null."""
     if column.function in ("first", "last", "min_by", "max_by", "coverage"):
         return _of_one_side(column, left, right)
     if column.value is None:
@@ -245,7 +244,7 @@ def _build_measure(
 
 
 def _of_one_side(column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch) -> Measure:
-    """Measures of the side whose rows are chosen from; the right one, unless the condition was mirrored."""
+    """Measures of the side from which values are chosen: the right one, unless the condition was mirrored."""
     assert column.value is not None
     side = Side.RIGHT if Side.RIGHT in sides_of(column.value) else Side.LEFT
     batches = (left, None) if side is Side.LEFT else (None, right)
@@ -264,7 +263,7 @@ def _of_one_side(column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBa
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The smaller the rank, the smaller (or the larger) the value. Null has the rank NONE."""
+    """A smaller rank means a smaller (or a larger) value. Null has the rank NONE."""
 
     values: pa.Array
     ranks: Words
@@ -281,7 +280,7 @@ class Ranks:
 
 
 def rank(values: pa.Array, largest_first: bool) -> Ranks:
-    """Ranks from 0 on. NaN is the largest number."""
+    """Ranks from 0. NaN is the largest number."""
     if is_fixed(values.type):
         ranks = invert(sort_codes(order_codes(values).values).order).astype(np.int64)
     else:
@@ -306,7 +305,7 @@ class Measure(Protocol):
 @dataclass(frozen=True, slots=True)
 class Count:
     side: Side
-    numbers: list[Numbers]  # 1 or, for null, 0
+    numbers: list[Numbers]  # 1, or 0 for null
     ranks: list[Words]
 
     def answer(self, groups: Groups, numbers: Sequence[Numbers], ranks: Sequence[Words]) -> pa.Array:
@@ -315,13 +314,13 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Numbers are limbs, or one column of doubles; where there are nulls, also 1 or, for null, 0."""
+    """Numbers are limbs, or one column of doubles. If there are nulls, a column of 1s (0 for null) is added."""
 
     side: Side
     numbers: list[Numbers]
     ranks: list[Words]
     column: PartialColumn
-    summands: int  # how many of the numbers are added up to be the sum
+    summands: int  # how many of the numbers make up the sum
 
     def answer(self, groups: Groups, numbers: Sequence[Numbers], ranks: Sequence[Words]) -> pa.Array:
         values, flags = numbers[: self.summands], numbers[self.summands :]
@@ -351,7 +350,7 @@ class Extreme:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What intervals cover; it needs the pairs themselves."""
+    """The length that intervals cover; it needs the pairs themselves."""
 
     side: Side
     starts: pa.Array
@@ -364,7 +363,7 @@ class Coverage:
         raise AssertionError("what intervals cover does not follow from numbers")
 
     def covered(self, groups: Groups, items: tuple[Words, Words]) -> pa.Array:
-        """The length of each group; null where it has no interval."""
+        """The length of each group; null if it has no interval."""
         valid = np.asarray(pc.and_(pc.is_valid(self.starts), pc.is_valid(self.ends)))
         is_float = pa.types.is_floating(self.starts.type)
         starts, ends = (_line(column) for column in (self.starts, self.ends))
@@ -388,7 +387,7 @@ class Coverage:
 
 
 def _line(column: pa.Array) -> Numbers:
-    """Places on a line: numbers, or codes of what is counted in steps."""
+    """Positions on a line: numbers, or codes for types that have discrete steps."""
     if pa.types.is_floating(column.type):
         return np.asarray(pc.fill_null(column.cast(pa.float64()), 0.0))
     return order_codes(column).values
@@ -402,7 +401,7 @@ def measure(
     right_rows: int,
     flagged: bool = False,
 ) -> Measure:
-    """`values` has one entry per row of `side`; None: count(*). `flagged`: sums say how many numbers they are of."""
+    """`values` has one entry per row of `side`; None: count(*). `flagged`: sums also count their summands."""
     if values is None or (column.function == "count" and not values.null_count):
         return Count(Side.LEFT, [np.ones(left_rows, np.int64)], [])
     if column.function == "count":
@@ -411,7 +410,7 @@ def measure(
         if pa.types.is_floating(values.type):
             summands: list[Numbers] = [np.asarray(pc.fill_null(values.cast(pa.float64()), 0.0))]
         else:
-            summands = [*split_into_limbs(values, right_rows)]  # no row has more pairs than that
+            summands = [*split_into_limbs(values, right_rows)]  # no row has more pairs than this
         flags = [_ones(values)] if values.null_count or flagged else []
         return Sum(side, [*summands, *flags], [], column, len(summands))
     order = rank(values, largest_first=column.function == "max")

@@ -1,7 +1,7 @@
-"""Columns of every Arrow type: taken from, appended to, put together, measured.
+"""Columns of every Arrow type: take rows, append, assemble, measure.
 
-batches     batches as wholes: made of columns, cut, put together
-taking      rows at given positions, of one batch or of several inputs
-scattering  rows of several batches in one
-row_store   batches appended to one that grows
+batches     whole record batches: assemble, slice, measure
+taking      rows at given positions, from one batch or several inputs
+scattering  rows of several batches combined into one
+row_store   a batch that grows by appending
 """

@@ -13,7 +13,7 @@ from dovetail.columns.taking import take_rows
 from dovetail.core.buffers import Bytes, buffer_bytes
 from dovetail.core.rows import Rows
 
-GROWTH = 4  # memory that was never touched costs nothing, copying does
+GROWTH = 4  # untouched memory costs nothing, copying does
 
 
 class GrowingColumn(Protocol):
@@ -24,7 +24,7 @@ class GrowingColumn(Protocol):
 
 
 class _Buffer:
-    """Bytes that grow by a factor."""
+    """A byte buffer that grows by a factor."""
 
     def __init__(self) -> None:
         self.memory: Bytes = np.empty(64, np.uint8)
@@ -53,7 +53,7 @@ class _Bits:
 
     def append(self, bits: NDArray[np.bool_]) -> None:
         rest = self.length % 8
-        if rest:  # the last byte is only partly filled: write it again
+        if rest:  # the last byte is partly filled: write it again
             last = np.unpackbits(self.bytes.memory[self.bytes.size - 1 : self.bytes.size], bitorder="little")
             bits = np.concatenate([last[:rest].astype(np.bool_), bits])
             self.bytes.size -= 1
@@ -87,7 +87,7 @@ class _Validity:
 
 
 class _Fixed:
-    """Values of one width in whole bytes."""
+    """Values of a fixed width in whole bytes."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self.type = type_
@@ -128,7 +128,7 @@ class _Boolean:
 
 
 class _Offsets:
-    """Where each value of variable length starts in what it points into."""
+    """The start of each variable-length value in the data it points into."""
 
     def __init__(self, width: int) -> None:
         self.dtype: type[np.integer[Any]] = np.int64 if width == 8 else np.int32
@@ -137,7 +137,7 @@ class _Offsets:
         self.end = 0
 
     def append(self, array: pa.Array) -> tuple[int, int]:
-        """Take over an array's offsets; return the range of what they point into."""
+        """Append an array's offsets; return the range of the data they point into."""
         if len(array) == 0:
             return 0, 0
         offsets = np.frombuffer(array.buffers()[1], self.dtype)[array.offset : array.offset + len(array) + 1]
@@ -211,7 +211,7 @@ class _FixedLists:
 
 
 class _Maps:
-    """A map is a list of key-item structs."""
+    """A map, stored as a list of key-item structs."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self.type = type_
@@ -260,7 +260,7 @@ class _Structs:
 
 
 class _Chunks:
-    """Any other type (dictionaries, unions, views, …): chunks, put together when they are read."""
+    """Any other type (dictionaries, unions, views, …): chunks, concatenated when read."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self.type = type_
@@ -283,7 +283,7 @@ class _Chunks:
 
 
 def growing_column(type_: pa.DataType) -> GrowingColumn:
-    """The kind of growing column that fits the type."""
+    """The growing column for the type."""
     t = pa.types
     if t.is_boolean(type_):
         return _Boolean(type_)
@@ -302,11 +302,11 @@ def growing_column(type_: pa.DataType) -> GrowingColumn:
     return _Chunks(type_)
 
 
-MOST_BYTES = 2**31 - 1  # 32-bit offsets of strings and lists end here
+MOST_BYTES = 2**31 - 1  # the limit of 32-bit offsets of strings and lists
 
 
 class RowStore:
-    """Rows never change their position: 0, 1, 2, … in the order of arrival."""
+    """Rows keep their position: 0, 1, 2, … in the order of arrival."""
 
     def __init__(self, schema: pa.Schema, most_bytes: int = MOST_BYTES) -> None:
         self.schema = schema
@@ -320,12 +320,12 @@ class RowStore:
         return self._rows
 
     def fits(self, batch: pa.RecordBatch) -> bool:
-        """Whether the rows can be appended and still be read as one batch."""
+        """Whether the rows can be appended and all rows still be read as one batch."""
         free = self._most_bytes - self.nbytes
-        return bool(batch.get_total_buffer_size() <= free or batch.nbytes <= free)  # the first is an upper bound, cheap
+        return bool(batch.get_total_buffer_size() <= free or batch.nbytes <= free)  # the first is a cheap upper bound
 
     def append(self, batch: pa.RecordBatch) -> int:
-        """Keep the rows; return the position of the first."""
+        """Append the rows; return the position of the first."""
         first = self._rows
         for column, array in zip(self._columns, batch.columns, strict=True):
             column.append(array)
@@ -335,7 +335,7 @@ class RowStore:
         return first
 
     def view(self) -> pa.RecordBatch:
-        """All rows, without a copy. Stays valid when more rows are appended."""
+        """All rows, without a copy. It stays valid when more rows are appended."""
         if self._view is None:
             self._view = put_together([c.view() for c in self._columns], self.schema, self._rows)
         return self._view

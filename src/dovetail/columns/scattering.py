@@ -1,7 +1,7 @@
-"""Rows of several batches as one batch, each row at a place of its own.
+"""Rows of several batches combined into one batch, each row at a given position.
 
-Plain numbers and strings without nulls go there directly. All other columns are taken batch by batch, put together, and
-taken once more, in order.
+Plain numbers and strings without nulls are written directly. All other columns are taken batch by batch, concatenated,
+and taken once more, in order.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from dovetail.kernels.taking import copy_strings, note_lengths
 
 
 class Source:
-    """A batch, and its columns as NumPy sees them."""
+    """A batch, and NumPy views of its columns."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
-        self._views: dict[int, Any] = {}  # by the number of the column
+        self._views: dict[int, Any] = {}  # by column number
 
     def view(self, number: int) -> Any:
-        """Plain values, or offsets and bytes of strings; None where there are nulls, or values of another kind."""
+        """Plain values, or offsets and bytes of strings; None for columns with nulls or of other types."""
         if number not in self._views:
             self._views[number] = _view(self.batch.column(number))
         return self._views[number]
 
 
 class Place(NamedTuple):
-    """Rows of a batch, and where they go."""
+    """Rows of a batch, and their positions in the result."""
 
     chosen: slice | Rows
     source: Source
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 
 def scatter(places: Sequence[Place], columns: Sequence[int], schema: pa.Schema, size: int) -> pa.RecordBatch:
-    """`size` rows of these columns of the sources, which `schema` describes. Every row has exactly one place."""
+    """A batch of `size` rows: these columns of the sources, described by `schema`. Every row has exactly one place."""
     views = [[place.source.view(number) for place in places] for number in columns]
     indirect = [i for i, of_column in enumerate(views) if any(view is None for view in of_column)]
     taken = dict(zip(indirect, _in_two_steps(places, [columns[i] for i in indirect], size), strict=True))

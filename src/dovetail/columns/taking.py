@@ -1,13 +1,13 @@
-"""Rows at given positions, of columns of every type.
+"""Takes rows at given positions, from columns of every type.
 
-    few rows       by Arrow, all columns in one call; plain numbers alone by NumPy
+    few rows       by Arrow, all columns in one call; plain numbers only: by NumPy
     fixed width    one pass by a kernel, validity and booleans bit by bit; all columns of a result in one piece of
                    memory of Arrow's pool: touching new memory costs as much as filling it
-    strings        two passes: how long they are, and what they are
+    strings        two passes: lengths, then bytes
     dictionaries   their codes, as fixed width; the dictionary is shared
     all others     (lists, structs, …) by Arrow
 
-Where positions follow each other, columns are slices and nothing is copied, if the caller allows it.
+If positions are consecutive and the caller allows it, columns are slices and nothing is copied.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from dovetail.core.buffers import OFFSETS, PLAIN, Bytes, byte_strings
 from dovetail.core.rows import Rows
 from dovetail.kernels.taking import is_run, take_bits, take_lengths, take_strings, take_values
 
-ALIGNED = 64  # bytes, as Arrow wants its buffers
-FEW_ROWS = 2048  # for which a kernel for each column costs more than one call of Arrow
+ALIGNED = 64  # bytes; the alignment that Arrow recommends for buffers
+FEW_ROWS = 2048  # below this, one call of Arrow costs less than a kernel per column
 UNCHECKED = pc.TakeOptions(boundscheck=False)
 WORDS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}  # by bits
 WORD = 64
@@ -44,7 +44,7 @@ def take_columns(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
 
 
 def gather(taken: Iterable[tuple[Gatherer, Rows]]) -> list[pa.Array]:
-    """The columns of all these rows, one batch after the other."""
+    """The columns of all these rows, in the order of the batches."""
     sides = list(taken)
     memory = _Memory(sum([gatherer.nbytes(rows) for gatherer, rows in sides]))
     return [column for gatherer, rows in sides for column in gatherer.take(rows, memory)]
@@ -62,7 +62,7 @@ class Gatherer:
         return [_column(column) for column in self._batch.columns]
 
     def nbytes(self, rows: Rows) -> int:
-        """Bytes of shared memory that its columns take, at most."""
+        """Upper bound for the bytes of shared memory that its columns take."""
         return 0 if len(rows) < FEW_ROWS else sum(column.nbytes(len(rows)) for column in self._columns)
 
     def take(self, rows: Rows, memory: _Memory) -> list[pa.Array]:
@@ -77,7 +77,7 @@ class Gatherer:
 
 
 class PaddedGatherer:
-    """The columns of a batch, to take rows from; a negative row is a row of nulls."""
+    """The columns of a batch, to take rows from; a negative row number gives a row of nulls."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -97,13 +97,13 @@ class PaddedGatherer:
 
 
 def _is_plain(column: pa.Array) -> bool:
-    """Whether a column without nulls has its values in buffers of its own."""
+    """Whether a column has no nulls and its values are in plain buffers."""
     is_wide = column.type.id in OFFSETS or _bits(column.type) is not None
     return is_wide and not column.null_count and not isinstance(column.type, pa.BaseExtensionType)
 
 
 def _with_validity(column: pa.Array, valid: pa.Buffer) -> pa.Array:
-    """A column that was just taken, without some of its values."""
+    """A column that was just taken, with nulls where `valid` says so."""
     buffers = [valid, *column.buffers()[1:]]
     if isinstance(column, pa.DictionaryArray):
         return pa.DictionaryArray.from_buffers(column.type, len(column), buffers, column.dictionary)
@@ -111,7 +111,7 @@ def _with_validity(column: pa.Array, valid: pa.Buffer) -> pa.Array:
 
 
 def _take_plain(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
-    """Columns of plain numbers by NumPy, which costs less per call than Arrow's kernels; none if some are not plain."""
+    """Takes rows from plain numbers by NumPy, which costs less per call than Arrow; empty if some are not plain."""
     columns = []
     for number in range(batch.num_columns):
         column = batch.column(number)
@@ -126,15 +126,15 @@ def _take_plain(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
 def _take_few(batch: pa.RecordBatch, rows: Rows | pa.Array) -> list[pa.Array]:
     try:
         return list(pc.call_function("take", [batch, pa.array(rows)], UNCHECKED).columns)
-    except pa.ArrowInvalid as error:  # offsets of 32 bits
+    except pa.ArrowInvalid as error:  # 32-bit offsets
         raise OverflowError(str(error)) from error
 
 
 class _Memory:
-    """Memory that is handed out from its start to its end."""
+    """Memory that is handed out from start to end."""
 
     def __init__(self, size: int) -> None:
-        self._buffer = pa.allocate_buffer(size)  # of Arrow's pool: what earlier results have freed is used again
+        self._buffer = pa.allocate_buffer(size)  # from Arrow's pool, which reuses memory freed by earlier results
         self._bytes = np.frombuffer(self._buffer, np.uint8)
         self._used = 0
 
@@ -145,13 +145,13 @@ class _Memory:
 
 Values = NDArray[np.unsignedinteger]
 Filled = tuple[Values, Values]
-"""Values of a column, and where those that are taken go."""
+"""Values of a column, and where the taken ones are written."""
 
 
 class _Column(Protocol):
     def nbytes(self, rows: int) -> int: ...
     def take(self, rows: Rows, memory: _Memory, fixed: list[Filled]) -> pa.Array:
-        """The values at these rows; those of `fixed` are still to be filled in, for all columns at once."""
+        """The values at these rows. Those in `fixed` are filled in later, for all columns at once."""
 
 
 def _column(column: pa.Array) -> _Column:
@@ -163,7 +163,7 @@ def _column(column: pa.Array) -> _Column:
 
 
 class _Other:
-    """A column that Arrow takes from."""
+    """A column whose rows are taken by Arrow."""
 
     def __init__(self, column: pa.Array) -> None:
         self._column = column
@@ -176,7 +176,7 @@ class _Other:
 
 
 class _Validity:
-    """Which values of a column are not null, if some are."""
+    """Which values of a column are not null, if it has nulls."""
 
     def __init__(self, column: pa.Array) -> None:
         self._bits = np.frombuffer(column.buffers()[0], np.uint8) if column.null_count else None
@@ -186,7 +186,7 @@ class _Validity:
         return 0 if self._bits is None else _aligned(_bitmap(rows))
 
     def take(self, rows: Rows, memory: _Memory) -> tuple[pa.Buffer | None, int]:
-        """As a bitmap, and how many are null."""
+        """The bitmap, and how many values are null."""
         if self._bits is None:
             return None, 0
         taken, buffer = memory.cut(_bitmap(len(rows)))
@@ -195,7 +195,7 @@ class _Validity:
 
 
 class _Strings:
-    """A column of strings or bytes of any length."""
+    """A column of strings or bytes of variable length."""
 
     def __init__(self, column: pa.Array) -> None:
         self._column = column
@@ -264,7 +264,7 @@ class _FixedWidth:
 
 @lru_cache(maxsize=1024)
 def _bits(type_: pa.DataType) -> int | None:
-    """How many bits a value has, if that many can be taken by a kernel."""
+    """The number of bits of a value, if a kernel can take values of that size."""
     t = pa.types
     if t.is_dictionary(type_):
         return _bits(type_.index_type)
@@ -272,7 +272,7 @@ def _bits(type_: pa.DataType) -> int | None:
         return None
     try:
         bits = int(type_.bit_width)
-    except ValueError:  # it has no fixed width
+    except ValueError:  # the type has no fixed width
         return None
     return bits if bits == 1 or bits in WORDS or (bits and bits % WORD == 0) else None
 

@@ -1,4 +1,4 @@
-"""Conditions: SQL text, names or expressions in, typed predicates with filters and a residual out."""
+"""Parses conditions: SQL text, column names or expressions become typed predicates with filters and a residual."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ from dovetail.errors import ConditionError
 from dovetail.request import PolarsCondition
 
 On = str | Expression | PolarsCondition | Sequence[str | tuple[str, str] | Expression | PolarsCondition]
-"""What a join accepts: a condition as text or expression, or a column of both sides; or a list of these, and of pairs
-of columns."""
+"""What a join accepts as `on`: a condition as text or expression, a column of both sides, or a list of these and of
+pairs of columns."""
 
 
 def parse(
@@ -72,8 +72,8 @@ def parse(
 ) -> Condition:
     """The condition, bound to the two schemas. A wrong condition is refused here, before any work.
 
-    `zone` is the time zone in which timestamps without one are meant (Spark: the session's). With `in_process`,
-    a function that only Spark can evaluate is an error.
+    Timestamps without a time zone are in `zone` (on Spark, the session's). With `in_process`, a function that only
+    Spark can evaluate is an error.
     """
     try:
         if isinstance(on, str | Column | Literal | Call | Opaque):
@@ -84,9 +84,9 @@ def parse(
 
 
 class _Exactly:
-    """A value that equals another only if all of it does.
+    """A value that equals another only if they are identical.
 
-    To Arrow, schemas are equal whatever their metadata; to Python, 1, 1.0 and True are.
+    Arrow's schemas compare equal even if their metadata differ; in Python 1, 1.0 and True are equal.
     """
 
     __slots__ = ("_form", "value")
@@ -102,7 +102,7 @@ class _Exactly:
         return isinstance(other, _Exactly) and self._form == other._form
 
 
-@lru_cache(maxsize=256)  # small joins that are made again and again take longer to parse than to join
+@lru_cache(maxsize=256)  # for small joins that are repeated, parsing would take longer than joining
 def _parse_again(on: _Exactly, left: _Exactly, right: _Exactly, zone: str | None, in_process: bool) -> Condition:
     return _parse(on.value, (left.value, right.value), zone, in_process)
 
@@ -122,7 +122,7 @@ def _parse(on: On, schemas: tuple[pa.Schema, pa.Schema], zone: str | None, in_pr
 
 
 def conjuncts_of(on: On, schemas: tuple[pa.Schema, pa.Schema], trusted: bool = False) -> list[Expression]:
-    """What was given as `on`, read but not bound: its parts must all hold."""
+    """Parse what was given as `on`, without binding it: the conjuncts, all of which must hold."""
     if isinstance(on, str):
         return [expression_of_names([on], schemas) if names_column(on, schemas) else read_sql(on, schemas, trusted)]
     if isinstance(on, PolarsCondition):
@@ -140,7 +140,7 @@ def conjuncts_of(on: On, schemas: tuple[pa.Schema, pa.Schema], trusted: bool = F
 
 
 def _item(item: Any, schemas: tuple[pa.Schema, pa.Schema], trusted: bool) -> Expression:
-    """In a list, a plain name means equality of that column on both sides, and a pair equality of two columns."""
+    """In a list, a plain name means equality of that column on both sides; a pair, equality of two columns."""
     if isinstance(item, Column | Literal | Call | Opaque):
         return item
     if isinstance(item, PolarsCondition):
@@ -157,7 +157,7 @@ def _item(item: Any, schemas: tuple[pa.Schema, pa.Schema], trusted: bool) -> Exp
 
 
 def _completion(bound: Expression, schemas: tuple[pa.Schema, pa.Schema]) -> str:
-    """For an error message: a column made a condition."""
+    """For an error message: a condition that completes a lone column."""
     match bound:
         case Column(side, name) if names := schemas[side.other].names:
             other = name if name in names else close_name(name, names) or names[0]
@@ -183,7 +183,7 @@ def expression_of_names(columns: Sequence[str], schemas: tuple[pa.Schema, pa.Sch
 
 
 def _check(condition: Condition, in_process: bool) -> None:
-    """Evaluates all expressions on empty batches, so that an impossible cast fails early."""
+    """Evaluate all expressions on empty batches, so that an impossible cast fails early."""
     left, right = (empty_batch(schema) for schema in condition.schemas)
     for conjunct in (*condition.conjuncts, *condition.filters[0], *condition.filters[1]):
         if in_process or not is_opaque(conjunct):

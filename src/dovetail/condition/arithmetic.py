@@ -1,6 +1,6 @@
-"""+ - * / div % and distances, evaluated in process.
+"""Evaluates + - * / div % and distances in process.
 
-Integers are 64 bits wide and checked, decimals follow Spark's precision, x / 0 and x % 0 are null.
+Integers are 64 bits wide and checked for overflow, decimals have Spark's precision, x / 0 and x % 0 are null.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def _arithmetic(call: Call, args: list[pa.Array]) -> pa.Array:
         days = pc.subtract_checked(_days(left), _days(right))
         return pc.multiply_checked(days, 86_400).view(call.type)
     if t.is_temporal(call.type):
-        # As numbers: Arrow's arithmetic of timestamps and durations also checks what is stored under a null, which in
-        # pandas is the smallest number.
+        # As numbers: Arrow's checked arithmetic of timestamps and durations also checks the value stored under a null,
+        # which pandas sets to the smallest number.
         return CHECKED[call.function](left.view("int64"), right.view("int64")).view(call.type)
     return CHECKED[call.function](left, right)
 
@@ -48,7 +48,7 @@ def _days(dates: pa.Array) -> pa.Array:
 
 
 def _moved_date(function: str, dates: pa.Array, by: pa.Array) -> pa.Array:
-    """A date and whole days, given as a number or as a duration."""
+    """A date plus or minus whole days, given as a number or as a duration."""
     days = by if t.is_integer(by.type) else pc.divide(by.cast(types.DAY).view("int64"), 86_400)
     return CHECKED[function](_days(dates), days).cast(pa.int32()).view(types.DATE)
 
@@ -62,7 +62,7 @@ def _decimal_arithmetic(call: Call, left: pa.Array, right: pa.Array) -> pa.Array
 
 
 def _digits_of(function: str, left: pa.DataType, right: pa.DataType) -> int:
-    """Digits that Arrow needs for a product, a sum or a difference."""
+    """Digits that Arrow needs for the product, sum or difference."""
     if function == "*":
         return int(left.precision + right.precision + 1)
     whole = max(left.precision - left.scale, right.precision - right.scale)
@@ -74,7 +74,7 @@ def _decimal256(array: pa.Array) -> pa.Array:
 
 
 def _decimal_by_row(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
-    """Division and remainder, and products too wide for Arrow: exact, then rounded half up as Spark does."""
+    """Division and remainder, and products too wide for Arrow: computed exactly, then rounded half up as in Spark."""
     functions: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
         "+": EXACT.add,
         "-": EXACT.subtract,
@@ -101,7 +101,7 @@ def _divide(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _remainder(call: Call, args: list[pa.Array]) -> pa.Array:
-    """The sign follows the dividend, as in Spark and C."""
+    """The remainder; its sign follows the dividend, as in Spark and C."""
     if t.is_decimal(call.type):
         return _decimal_by_row(call, *args)
     left, right = args[0], _nonzero(args[1])
@@ -112,7 +112,7 @@ def _remainder(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _whole_division(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Towards zero."""
+    """Integer division, rounded towards zero."""
     return pc.divide_checked(args[0], _nonzero(args[1]))
 
 
@@ -141,7 +141,7 @@ def distance(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _list_distance(left: pa.Array, right: pa.Array) -> pa.Array:
-    """null where a list or an element is null, or where the lengths differ."""
+    """Null if a list or an element is null, or if the lengths differ."""
     a, b = _matrix(left), _matrix(right)
     if a is not None and b is not None and a.shape == b.shape:
         with np.errstate(invalid="ignore", over="ignore"):
@@ -151,7 +151,7 @@ def _list_distance(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def _matrix(array: pa.Array) -> NDArray[np.float64] | None:
-    """The lists as rows of a matrix, if they are complete and of one length."""
+    """The lists as rows of a matrix, if they have no nulls and all the same length."""
     values = array.flatten()
     if array.null_count or values.null_count or not len(array) or len(values) % len(array):
         return None

@@ -2,9 +2,9 @@
 
     abs(l.x - r.x) <= 5        l.x - r.x BETWEEN -3 AND 5        l.x >= r.x - 3 AND l.x <= r.x + 5
 
-Exact types get exact bounds. For doubles the band says where to look and the source decides. A floating-point
-difference bounded on one side only (l.x - r.x <= 5.0) stays a residual: moving the constant would round differently,
-and l.x - r.x >= 5.0 even holds for every NaN. Written as l.x <= r.x + 5.0 it is an ordinary inequality.
+Exact types get exact bounds. For doubles the band finds candidates and the source decides. A floating-point difference
+that is bounded on one side only (l.x - r.x <= 5.0) stays a residual: moving the constant would round differently, and
+l.x - r.x >= 5.0 even holds for every NaN. Written as l.x <= r.x + 5.0 it is an ordinary inequality.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ t = pa.types
 
 
 def closed_bounds(band: Band) -> tuple[int, int] | tuple[float, float]:
-    """low <= code(left) - code(right) <= high, over `keys.order_codes` of the operands: whole numbers, both included.
+    """Bounds for low <= code(left) - code(right) <= high, over `keys.order_codes` of the operands: inclusive integers.
 
-    For doubles the bounds are floats over the values themselves, and the band's source has the last word.
+    For doubles the bounds are floats over the values themselves, and the band's source decides.
     """
     type_ = type_of(band.left)
     if t.is_floating(type_):
@@ -44,7 +44,7 @@ def closed_bounds(band: Band) -> tuple[int, int] | tuple[float, float]:
 
 
 def _steps(bound: Literal, type_: pa.DataType) -> int:
-    """The bound counted in the smallest step of the type."""
+    """The bound as a multiple of the smallest step of the type."""
     if t.is_decimal(type_):
         return int(WIDE.scaleb(bound.value, type_.scale))
     if t.is_date(type_):
@@ -55,7 +55,7 @@ def _steps(bound: Literal, type_: pa.DataType) -> int:
 
 
 def fit_band(band: Band, binder: Binder) -> Band:
-    """Operands of one type, bounds that are exact in it."""
+    """The band with operands of one type and bounds that are exact in that type."""
     left, right = unify((band.left, band.right), binder.zone)
     if t.is_floating(type_of(left)):
         operands = (to_type(left, types.DOUBLE), to_type(right, types.DOUBLE))
@@ -76,7 +76,7 @@ def _literal(expression: Expression) -> Literal:
 
 
 def _on_steps(band: Band, step: int | timedelta, type_: pa.DataType) -> Band:
-    """Integers and dates differ by whole steps: a bound between two steps is moved inwards to the nearest."""
+    """Integers and dates differ by whole steps: a bound between two steps is moved inwards to the nearest one."""
     lower, low = inwards(">=" if band.low_closed else ">", _literal(band.low).value, step)
     upper, high = inwards("<=" if band.high_closed else "<", _literal(band.high).value, step)
     return replace(
@@ -89,7 +89,7 @@ def _on_steps(band: Band, step: int | timedelta, type_: pa.DataType) -> Band:
 
 
 def _common_types(type_: pa.DataType, low: Literal, high: Literal) -> tuple[pa.DataType, pa.DataType]:
-    """The operands' type, made fine enough for the bounds, and the type of the bounds."""
+    """The operands' type, widened until it can represent the bounds, and the type of the bounds."""
     if t.is_decimal(type_):
         scale = max(type_.scale, *(_scale(bound.value) for bound in (low, high)))
         whole = type_.precision - type_.scale
@@ -107,7 +107,7 @@ def _scale(value: int | Decimal) -> int:
 
 
 def _exactly(literal: Literal, type_: pa.DataType) -> Literal:
-    """In the type of the bounds; as it is, if it has more digits than that."""
+    """The literal in the bounds' type; unchanged if it has more digits than the type."""
     return retype_literal(literal, type_) or literal
 
 
@@ -115,7 +115,7 @@ FLOAT_STEP = 2.0**-22  # relative error of a float32 difference, with a margin
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 INEQUALITIES = ("<", "<=", ">", ">=")
 
-Edge = tuple[Expression, Expression, bool]  # left - right, and whether from above
+Edge = tuple[Expression, Expression, bool]  # left - right, and whether it is bounded from above
 
 
 class Half(NamedTuple):
@@ -126,7 +126,7 @@ class Half(NamedTuple):
     operator: str
     bound: Literal
     source: tuple[Expression, ...]
-    less: Less | None = None  # what it is without a partner; None: a residual
+    less: Less | None = None  # the predicate it becomes without a partner; None: a residual
     excludes_nan: bool = False  # a difference written with < or <=, which no NaN satisfies
 
     @property
@@ -141,7 +141,7 @@ class Half(NamedTuple):
 def bands(
     predicates: Sequence[Predicate], residual: Sequence[Expression], binder: Binder
 ) -> tuple[list[Predicate], list[Expression]]:
-    """The same conjunction with its bands found. What is no band stays what it was."""
+    """The same conjunction with its bands recognised. Everything else is unchanged."""
     found: list[Predicate] = []
     left_over: list[Expression] = []
     offered: list[Half] = []
@@ -178,7 +178,7 @@ def bands(
 
 
 def _are_partners(a: Half, b: Half) -> bool:
-    """Opposite edges of one difference. Where NaN could satisfy the source, the band would not find it."""
+    """Whether two edges bound one difference from both sides. A band would miss NaN that satisfies the source."""
     safe = (a.less is not None and b.less is not None) or a.excludes_nan or b.excludes_nan
     return safe and a.is_upper != b.is_upper and (a.left, a.right) == (b.left, b.right)
 
@@ -194,13 +194,13 @@ def _band(a: Half, b: Half, source: tuple[Expression, ...], binder: Binder) -> B
 
 
 def _half(less: Less, binder: Binder) -> Half | None:
-    """base + a < base' + b is base - base' < b - a."""
+    """Rewrites base + a < base' + b as base - base' < b - a."""
     if less.left.type is None or not (types.is_exact(less.left.type) or t.is_floating(less.left.type)):
         return None
     (left, a), (right, b) = offset(less.left), offset(less.right)
     if a is not None and b is not None:
         if t.is_floating(less.left.type):
-            return None  # two roundings, at magnitudes that the band would not show
+            return None  # two roundings, at magnitudes that the band does not show
         bound = binder.call("-", b, a)
     elif a is not None:
         bound = binder.call("neg", a)
@@ -212,7 +212,7 @@ def _half(less: Less, binder: Binder) -> Half | None:
 
 
 def _is_finite(bound: Expression) -> bool:
-    """A number to measure a band with: what NaN and infinities bound is no band."""
+    """Whether the bound is a finite number: NaN and infinities do not bound a band."""
     return isinstance(bound, Literal) and isinstance(bound.value, float) and math.isfinite(bound.value)
 
 
@@ -223,7 +223,7 @@ def _zero(type_: pa.DataType) -> Literal:
 
 
 def bare(expression: Expression) -> Expression:
-    """Without casts that keep every value."""
+    """The expression without casts that keep every value."""
     match expression:
         case Call("cast", (inner,), target) if inner.type is not None and target is not None:
             if types.is_lossless(inner.type, target) or (t.is_float32(inner.type) and target == types.DOUBLE):
@@ -232,14 +232,14 @@ def bare(expression: Expression) -> Expression:
 
 
 def offset(expression: Expression) -> tuple[Expression, Literal | None]:
-    """x + 5 as (x, 5): the constant that is added to something, if there is one."""
+    """Splits x + 5 into (x, 5): the added constant, if there is one."""
     inner = bare(expression)
     type_ = inner.type
     if type_ is None or t.is_float32(type_) or (t.is_decimal(type_) and type_.precision >= types.MOST_DIGITS):
         return inner, None
     match inner:
         case Call("+" | "-", (a, b)) if any(isinstance(c, Literal) and types.is_instant(type_of(c)) for c in (a, b)):
-            return inner, None  # a point in time is no amount: it has no opposite
+            return inner, None  # a point in time cannot be negated
         case Call("+", (x, Literal() as c)) | Call("+", (Literal() as c, x)):
             return bare(x), c
         case Call("-", (x, Literal() as c)) if c.value is not None:
@@ -250,7 +250,7 @@ def offset(expression: Expression) -> tuple[Expression, Literal | None]:
 
 
 def _absolute(conjunct: Expression, binder: Binder) -> list[Predicate]:
-    """abs(x - y) <= bound, as a band; with a bound that varies, as two inequalities."""
+    """abs(x - y) <= bound as a band; with a bound that varies, as two inequalities."""
     if not isinstance(conjunct, Call) or conjunct.function not in INEQUALITIES:
         return []
     comparison = conjunct if conjunct.function in ("<", "<=") else flip(conjunct)
@@ -313,7 +313,7 @@ def _absolute_float(conjunct: Expression, operator: str, difference: Expression,
 
 
 def _float_equal(conjunct: Expression) -> list[Predicate]:
-    """x - y = constant: a band without width."""
+    """x - y = constant as a band without width."""
     match conjunct:
         case Call("=", (difference, Literal(float(bound)))) | Call("=", (Literal(float(bound)), difference)):
             points = _float_difference(bare(difference))
@@ -327,7 +327,7 @@ def _float_equal(conjunct: Expression) -> list[Predicate]:
 
 
 def _float_half(conjunct: Expression) -> Half | None:
-    """x - y < constant, on floating-point numbers."""
+    """x - y < constant on floating-point numbers."""
     if not isinstance(conjunct, Call) or conjunct.function not in INEQUALITIES:
         return None
     comparison = flip(conjunct) if isinstance(conjunct.args[0], Literal) else conjunct
@@ -357,9 +357,9 @@ def _float_difference(expression: Expression) -> tuple[Expression, Expression, i
 
 
 def _widen(bound: float, difference: Expression) -> float:
-    """A float32 difference is rounded to 24 bits before it is compared: look that much further, but not beyond floats.
+    """A float32 difference is rounded to 24 bits before comparison. Search that much further, up to the largest float.
 
-    A difference that is no float32 any more is infinite, and so above every bound.
+    A difference beyond the range of float32 is infinite, and so above every bound.
     """
     if not t.is_float32(type_of(difference)):
         return bound

@@ -1,13 +1,11 @@
-"""The best partners of a row: of all that a condition allows, the first `top` by an order.
+"""The best partners of a row: the first `top`, by an order, of those that satisfy the condition.
 
     order_by=["abs(l.t - r.t)", "r.price DESC"]        top=3        ties="any" | "all"
 
-A key reads the right side, or both; one that reads the left side alone is the same for all partners of a row. Partners
-whose key is null come last, whichever way the order goes, unless the key says NULLS FIRST. Without an order any partner
-is as good as another.
+A key reads the right side, or both; one that reads only the left side is the same for all partners of a row. Partners
+with a null key come last in either direction, unless the key says NULLS FIRST. Without an order, any partner will do.
 
-Where the order is a distance (`is_distance`), a partner without a finite one is none: null, NaN and infinity are near
-to nothing.
+If the order is a distance (`is_distance`), partners without a finite distance are excluded: null, NaN and infinity.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ Ties = OneOf["any", "all"]
 
 
 class BestKey(NamedTuple):
-    """An expression over the right side or both, and which of its values come first."""
+    """An expression over the right side or both, and the direction of the order."""
 
     value: Expression
     descending: bool = False
@@ -52,8 +50,8 @@ class Best:
     """The first `top` partners of each left row by an order."""
 
     top: int
-    order: tuple[BestKey, ...] = ()  # none: any partner
-    ties: Ties = "any"  # "all": also those that are equal to the last of them in the order
+    order: tuple[BestKey, ...] = ()  # empty: any partner
+    ties: Ties = "any"  # "all": also those that tie with the last one in the order
     is_distance: bool = False
 
     @property
@@ -75,7 +73,7 @@ def parse_best(
     trusted: bool = False,
     is_distance: bool = False,
 ) -> Best:
-    """The description, bound to the two schemas. What is wrong with it is said here."""
+    """The description, bound to the two schemas. A wrong description is refused here."""
     if order_by is None:
         if ties == "all":
             raise InputError(
@@ -94,7 +92,7 @@ def parse_best(
 
 def _key(text: str, binder: Binder, in_process: bool, trusted: bool) -> BestKey | None:
     found = DIRECTION.match(text)
-    assert found is not None  # it matches any text
+    assert found is not None  # the pattern matches any text
     expression, direction, nulls = found.groups()
     value = binder.bind(Translator(binder.schemas, trusted).condition(parse_text(expression, "order")))
     if not sides_of(value):
@@ -103,7 +101,7 @@ def _key(text: str, binder: Binder, in_process: bool, trusted: bool) -> BestKey 
     if pa.types.is_nested(type_of(value)):
         value = sort_key(value)
     if in_process or not is_opaque(value):
-        evaluate(value, *(empty_batch(schema) for schema in binder.schemas))  # what cannot be evaluated shows up now
+        evaluate(value, *(empty_batch(schema) for schema in binder.schemas))  # fails now if it cannot be evaluated
     if Side.RIGHT not in sides_of(value):
         return None  # the same for all partners of a row
     return BestKey(value, (direction or "").lower() == "desc", (nulls or "").lower() == "first")

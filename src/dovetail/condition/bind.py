@@ -1,6 +1,6 @@
-"""Binding: every column found in its schema, every expression given a type, every comparison between equal types.
+"""Binding: resolves every column in its schema, types every expression, and makes both sides of a comparison one type.
 
-`Binder` also builds bound expressions out of bound ones (`call`), which is how normalisation moves terms around.
+`Binder` also builds bound expressions from bound ones (`call`), which normalisation uses to move terms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ t = pa.types
 def bind(
     expression: Expression, left_schema: pa.Schema, right_schema: pa.Schema, zone: str | None = None
 ) -> Expression:
-    """The expression with all columns resolved and all types decided. `zone` is where timestamps without a zone are."""
+    """The expression with all columns resolved and all types decided. Timestamps without a time zone are in `zone`."""
     return Binder((left_schema, right_schema), zone).bind(expression)
 
 
@@ -53,7 +53,7 @@ class Binder:
                 return self.call(function, *(self.bind(arg) for arg in args), type_=type_)
 
     def call(self, function: str, *args: Expression, type_: pa.DataType | None = None) -> Expression:
-        """A function of bound arguments, bound; constant if they all are."""
+        """A bound call of a function with bound arguments; constant if all of them are constant."""
         rule = RULES.get(function)
         if rule is None:
             raise ConditionError(f"unknown function {function!r} in the condition.")
@@ -81,7 +81,7 @@ class Binder:
         return to_type(self._clock(as_stored(arg)), target)
 
     def _timestamp(self, arg: Expression, target: pa.DataType) -> pa.DataType:
-        """Without a session zone, TIMESTAMP keeps the zone of what is cast, and nothing is cut off."""
+        """Without a session zone, TIMESTAMP keeps the zone of its argument. No digits are lost."""
         own = arg.type if arg.type is not None and t.is_timestamp(arg.type) else None
         unit = target.unit if own is None else types.finest(target.unit, own.unit)
         if target == types.SESSION_TIMESTAMP:
@@ -89,12 +89,12 @@ class Binder:
         return pa.timestamp(unit, (self.zone or target.tz) if target.tz else None)
 
     def _clock(self, arg: Expression) -> Expression:
-        """A timestamp with a zone, on the clock of the session's zone if there is one."""
+        """A timestamp with a zone, converted to the session's zone if there is one."""
         if self.zone and arg.type is not None and t.is_timestamp(arg.type) and arg.type.tz:
             return to_type(arg, pa.timestamp(arg.type.unit, self.zone))
         return arg
 
-    # Functions of the table.
+    # Functions in the table.
 
     def _plain(self, call: Call) -> Expression:
         function, args = FUNCTIONS[call.function], list(call.args)
@@ -129,7 +129,7 @@ class Binder:
             return to_type(instant, types.DATE)
         return to_type(instant, pa.timestamp("us")) if kind is Kind.TIMESTAMP and t.is_date(instant.type) else instant
 
-    # What has syntax of its own. All arguments have a type here, except where a rule says otherwise.
+    # Functions with their own syntax. All arguments have a type here, unless a rule says otherwise.
 
     def _comparison(self, call: Call) -> Expression:
         _refuse_chain(call)
@@ -211,7 +211,7 @@ def _count(fewest: int, most: int | None) -> str:
 
 
 def _refuse_chain(call: Call) -> None:
-    """a < b < c compares true or false with c."""
+    """Refuse a < b < c, which compares true or false with c."""
     match call.args:
         case (Call(first, (_, middle)), last) if first in COMPARISONS and last.type is not None:
             if not t.is_boolean(last.type) and not t.is_null(last.type):
@@ -272,14 +272,14 @@ def _unit(arg: Expression, function: str) -> Literal:
 
 
 class Rule(NamedTuple):
-    """How many arguments something takes (`most` None: any number), and how a call is bound."""
+    """The number of arguments (`most` None: any number), and how a call is bound."""
 
     fewest: int
     most: int | None
     bind: Callable[[Binder, Call], Expression]
-    gives: pa.DataType | None = None  # what comes out where only Spark knows the types of arguments
-    strict: bool = False  # null as soon as one argument is
-    untyped: bool = False  # bound even then
+    gives: pa.DataType | None = None  # the result type if only Spark knows the types of the arguments
+    strict: bool = False  # null if any argument is null
+    untyped: bool = False  # also bound then
 
 
 RULES: dict[str, Rule] = {

@@ -1,4 +1,4 @@
-"""Casts between Arrow types with Spark's ANSI meaning: what does not fit is an error, never a silent null or wrap."""
+"""Casts between Arrow types with Spark's ANSI semantics: a value that does not fit is an error, never null."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EPOCH = datetime(1970, 1, 1)
 
 
 class Instant(NamedTuple):
-    """A point in time as written: wall-clock time, nanoseconds beyond its microseconds, the zone if there is one."""
+    """A point in time as written: wall-clock time, nanoseconds beyond its microseconds, and the zone if given."""
 
     local: datetime
     nanos: int
@@ -37,7 +37,7 @@ class Instant(NamedTuple):
 
 
 def parse_instant(text: str) -> Instant:
-    """A date or timestamp as Spark reads it: '2020-01-01', '2020-01-01 10:30', '2020-01-01T10:30:00.5+01:00'."""
+    """Parses a date or timestamp as Spark does: '2020-01-01', '2020-01-01 10:30', '2020-01-01T10:30:00.5+01:00'."""
     found = INSTANT.fullmatch(text.strip())
     if not found:
         raise ConditionError(f"{text!r} is not a date or timestamp. Write it as '2020-01-31' or '2020-01-31 12:30:00'.")
@@ -75,11 +75,11 @@ TRUE_WORDS = pa.array(["t", "true", "y", "yes", "1"])
 FALSE_WORDS = pa.array(["f", "false", "n", "no", "0"])
 DAY_MILLIS = 86_400_000
 WIDE = Context(prec=2 * types.WIDEST)
-EXACT_WHOLE, EXACT_POWER = 2**53, 22  # whole numbers and powers of ten up to these are doubles
+EXACT_WHOLE, EXACT_POWER = 2**53, 22  # integers and powers of ten up to these are exact doubles
 
 
 def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether there is such a cast."""
+    """Whether the cast exists."""
     source, target = types.plain(source), types.plain(target)
     if source == target or t.is_null(source):
         return True
@@ -104,19 +104,19 @@ def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The array in another type. Raises ConditionError where a value does not fit."""
+    """The array in another type. Raises ConditionError if a value does not fit."""
     if array.type == target:
         return array
     try:
         if types.is_text(array.type) and types.is_text(target):
-            return array.cast(target)  # at once, because a view may show more than a plain string can hold
+            return array.cast(target)  # in one step, because a view may hold more than a plain string can
         return _cast(decode(array), target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ArithmeticError) as error:
         raise ConditionError(f"cannot cast {array.type} to {target}: {error}") from error
 
 
 def decode(array: pa.Array) -> pa.Array:
-    """The array without dictionary, run-end or extension encoding, in a type that compute functions know."""
+    """The array without dictionary, run-end or extension encoding, in a type that Arrow's compute functions support."""
     if isinstance(array.type, pa.BaseExtensionType):
         return decode(array.storage)
     if t.is_dictionary(array.type):
@@ -124,7 +124,7 @@ def decode(array: pa.Array) -> pa.Array:
     if t.is_run_end_encoded(array.type):
         return decode(pc.run_end_decode(array))
     if t.is_date64(array.type):
-        # Milliseconds, by the standard of whole days, but this is not enforced. A value is cut to its day.
+        # Milliseconds. The format requires whole days, but nothing enforces it, so values are truncated to days.
         return _floor_divide(array.view("int64"), DAY_MILLIS).cast(pa.int32()).view(types.DATE)
     plain = types.plain(array.type)
     return array if array.type == plain else array.cast(plain)
@@ -172,19 +172,19 @@ def _fixed_lists(array: pa.Array, offsets: NDArray[np.int64], parts: pa.Array, t
     if (np.diff(offsets)[valid] != size).any():
         raise pa.ArrowInvalid(f"not every list has {size} elements")
     places = (offsets[:-1, None] + np.arange(size)).ravel()
-    filled = parts.take(pa.array(places, mask=np.repeat(~valid, size)))  # a null has elements, too: nulls
+    filled = parts.take(pa.array(places, mask=np.repeat(~valid, size)))  # a null needs elements: nulls
     return pa.Array.from_buffers(target, len(array), [validity(array)], children=[filled])
 
 
 def elements(lists: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """The elements of all lists, and where those of each begin and end; a null has none."""
+    """The elements of all lists, and where those of each list begin and end; a null list has no elements."""
     offsets = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(lists), 0)), out=offsets[1:])
     return offsets, lists.flatten()
 
 
 def validity(array: pa.Array) -> pa.Buffer | None:
-    """The bits that say which values are not null, from the first value on; None if all are."""
+    """The validity bitmap, starting at the first value; None if there are no nulls."""
     return pa.py_buffer(np.packbits(np.asarray(array.is_valid()), bitorder="little")) if array.null_count else None
 
 
@@ -214,7 +214,7 @@ def _instants_from_text(text: pa.Array, target: pa.DataType) -> pa.Array:
     zones = {p.zone for p in parts if p is not None}
     if target.tz is None or zones <= {None}:
         return _cast(array, target)
-    # Values with a zone of their own, row by row; the others are local time in the target's zone.
+    # Values with their own zone, row by row; the others are local time in the target's zone.
     rows = [
         _in_zone(array.slice(i, 1), (p.zone if p else None) or target.tz).view("int64") for i, p in enumerate(parts)
     ]
@@ -227,12 +227,12 @@ def _to_text(array: pa.Array, target: pa.DataType) -> pa.Array:
     if not t.is_timestamp(array.type):
         return array.cast(target)
     text = _local(array).cast(types.STRING).to_pylist()
-    # Spark prints no trailing zeros in the fraction.
+    # Spark omits trailing zeros in the fraction.
     return pa.array([v if v is None or "." not in v else v.rstrip("0").rstrip(".") for v in text], target)
 
 
 def _java_text(value: float, type_: pa.DataType) -> str:
-    """The shortest digits that give the number back, laid out as Java (and so Spark) does: 0.001, 1.0E7, NaN."""
+    """The shortest digits that parse back to the number, formatted as in Java (and so Spark): 0.001, 1.0E7, NaN."""
     if not np.isfinite(value):
         return {"inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), "NaN")
     shortest = str(np.float32(value)) if t.is_float32(type_) else repr(value)
@@ -247,11 +247,11 @@ def _java_text(value: float, type_: pa.DataType) -> str:
 
 
 def _nearest_floats(decimals: pa.Array, target: pa.DataType) -> pa.Array:
-    """As in Spark, so that 0.07 is 0.07. Arrow multiplies by 0.01, which is often one bit beside it."""
+    """The nearest double, as in Spark: 0.07 is 0.07. Arrow multiplies by 0.01, which is often off by one bit."""
     scale = decimals.type.scale
     if target == types.DOUBLE and is_fixed(decimals.type) and 0 <= scale <= EXACT_POWER:
         unscaled, valid = order_codes(decimals)
-        if np.abs(unscaled).max(initial=0) <= EXACT_WHOLE:  # a quotient of two exact doubles is rounded only once
+        if np.abs(unscaled).max(initial=0) <= EXACT_WHOLE:  # the quotient of two exact doubles is rounded only once
             return pa.array(unscaled / 10.0**scale, mask=None if valid is None else ~valid)
     return decimals.cast(types.STRING).cast(target)
 
@@ -261,11 +261,11 @@ def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
     if t.is_boolean(source):
         array, source = array.cast(pa.int8()), pa.int8()
     if t.is_floating(source):
-        # Spark reads a double by its shortest decimal form; NaN and infinities have none.
+        # Spark converts a double by its shortest decimal form; NaN and infinities have none.
         numbers = array.cast(types.DOUBLE).to_pylist()
         return _decimals([None if v is None or not np.isfinite(v) else Decimal(repr(v)) for v in numbers], target)
     if t.is_integer(source):
-        # Arrow wants room for every possible value; the one that is there is checked on the way back.
+        # Arrow requires room for every possible value; the actual values are checked when narrowed.
         array = array.cast(pa.decimal256(types.INTEGER_DIGITS[source.bit_width], 0))
     whole = max(array.type.precision - array.type.scale, target.precision - target.scale, 1)
     scale = max(target.scale, array.type.scale)
@@ -276,7 +276,7 @@ def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _decimals(values: list[Decimal | None], target: pa.DataType) -> pa.Array:
-    """Exact values rounded half up to the target's scale."""
+    """Exact values, rounded half up to the target's scale."""
     step = Decimal(1).scaleb(-target.scale)
     rounded = [None if v is None else v.quantize(step, ROUND_HALF_UP, WIDE) for v in values]
     return pa.array(rounded, target)
@@ -313,12 +313,12 @@ def _to_instant(array: pa.Array, target: pa.DataType) -> pa.Array:
         array = _in_zone(array, target.tz)
     elif source.tz is not None and target.tz is None:
         array = _local(array)
-    # Truncation to a coarser unit keeps the instant's tick, as Spark's microseconds do.
+    # Truncating to a coarser unit rounds down, as Spark's microseconds do.
     return pc.cast(array, target, safe=types.finest(source.unit, target.unit) == target.unit)
 
 
 def _in_zone(array: pa.Array, zone: str) -> pa.Array:
-    """Wall-clock time to instants as Java does it: the earlier of two, and over a gap by the length of the gap."""
+    """Wall-clock times as instants, as in Java: the earlier of two, and shifted by the length of a gap."""
     late = pc.assume_timezone(array, zone, ambiguous="earliest", nonexistent="latest")
     early = pc.assume_timezone(array, zone, ambiguous="earliest", nonexistent="earliest")
     if late.equals(early):
@@ -330,8 +330,8 @@ def _in_zone(array: pa.Array, zone: str) -> pa.Array:
 
 
 def keep_offset(local: pa.Array, origin: pa.Array) -> pa.Array:
-    """Wall-clock times made from these instants, as instants of their zone. A time that comes twice has the offset
-    that the instant has, if it can, as in Java."""
+    """Wall-clock times computed from these instants, as instants of their zone. For a time that occurs twice, the
+    offset of the original instant is kept if possible, as in Java."""
     moved = _in_zone(local, origin.type.tz)
     ticks = [array.view("int64") for array in (local, origin, pc.local_timestamp(origin))]
     kept = pc.subtract(ticks[0], pc.subtract(ticks[2], ticks[1])).view(moved.type)
@@ -339,12 +339,12 @@ def keep_offset(local: pa.Array, origin: pa.Array) -> pa.Array:
 
 
 def _local(array: pa.Array) -> pa.Array:
-    """Wall-clock time in the array's own zone."""
+    """Wall-clock time in the array's time zone."""
     return pc.local_timestamp(array) if t.is_timestamp(array.type) and array.type.tz else array
 
 
 def python_value(scalar: pa.Scalar) -> Any:
-    """A plain Python value; nanoseconds that datetime cannot hold stay ticks."""
+    """A plain Python value; nanoseconds that datetime cannot hold are returned as ticks."""
     type_ = scalar.type
     if not scalar.is_valid:
         return None

@@ -1,4 +1,4 @@
-"""Two arrays compared row by row: null is unknown, NaN equals NaN and is larger than everything, -0.0 equals 0.0."""
+"""Compares two arrays row by row: null is unknown, NaN equals NaN and is the largest value, -0.0 equals 0.0."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CODE_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def compare(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """One comparison; NaN through order codes, because Arrow says that it equals nothing; structs and lists by keys."""
+    """One comparison; floats by order codes, since in Arrow NaN equals nothing; structs and lists by sort keys."""
     if pa.types.is_nested(left.type):
         left, right = sort_keys(left), sort_keys(right)
     if pa.types.is_null(left.type):

@@ -1,7 +1,7 @@
-"""Spark's SQL as conditions need it: a function that is not evaluated here is kept to the letter for Spark.
+"""Spark's SQL for conditions: a function that is not evaluated here is passed to Spark verbatim.
 
-sqlglot knows hundreds of functions and rewrites them on their way through its tree, a few of them wrongly (to_char
-loses its format, parse_json disappears). It parses those that have syntax of their own and those that are refused.
+sqlglot knows hundreds of functions and rewrites them in its tree, a few of them wrongly (to_char loses its format,
+parse_json disappears). Only functions with their own syntax, and those that are refused, are parsed by sqlglot.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ WITH_SYNTAX = frozenset(
     {
         *("MOD", "NULLIF", "IF", "CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "SUBSTR"),
         *("DATE_TRUNC", "TRUNC", "DATE_ADD", "DATE_SUB", "ADD_MONTHS", "DATEDIFF", "DATE_DIFF"),
-        # These take a keyword, which would be read as a column.
+        # These take a keyword, which would be parsed as a column.
         *("TIMESTAMPDIFF", "TIMESTAMPADD", "TIMESTAMP_DIFF", "TIMESTAMP_ADD", "DATEADD"),
     }
 )
-"""Functions that `translate.py` reads by sqlglot's node. Calls of all others are a name and arguments."""
+"""Functions that `translate.py` recognises by their sqlglot node. Calls of all others are a name and arguments."""
 REFUSED = frozenset(
     name
     for name, kind in exp.FUNCTION_BY_NAME.items()
@@ -60,7 +60,7 @@ UNSTABLE = frozenset({"shuffle", "monotonically_increasing_id", "spark_partition
 
 
 def refuse(tree: exp.Expr) -> None:
-    """Raises ConditionError if some part of the tree cannot be part of a join condition."""
+    """Raises ConditionError if any part of the tree is not allowed in a join condition."""
     for node in tree.walk():
         for kinds, what in KINDS:
             if isinstance(node, kinds):
@@ -72,18 +72,18 @@ def refuse(tree: exp.Expr) -> None:
 
 
 def spark_text(node: exp.Expr) -> str:
-    """The tree as Spark's SQL."""
+    """The tree as Spark SQL."""
     return node.sql(dialect=DIALECT, normalize_functions="lower", comments=False)
 
 
 def refuse_symbols(node: exp.Expr) -> None:
-    """& | ~ || between comparisons, as other languages have them: here they compute with numbers and texts."""
+    """Refuse & | ~ || as connectives of comparisons, as in other languages: here they are for numbers and text."""
     if (written := _in_words(node)) != (given := spark_text(node)):
         raise ConditionError(f"{given}: & | ~ and || are for numbers and texts. Write {written}.")
 
 
 def _in_words(node: exp.Expr) -> str:
-    """The text with AND, OR and NOT where comparisons are connected by symbols."""
+    """The text with AND, OR and NOT in place of symbols between comparisons."""
     if isinstance(node, exp.BitwiseNot) and _is_condition(node.this):
         return f"NOT {_in_words(node.this)}"
     if isinstance(node, exp.Paren):
@@ -92,7 +92,7 @@ def _in_words(node: exp.Expr) -> str:
         return f"{_in_words(node.this)} {WORDS[type(node)]} {_in_words(node.expression)}"
     first = node.this
     if isinstance(first, exp.Binary) and isinstance(first, exp.Predicate) and type(first.expression) in WORDS:
-        # l.a = r.a & l.b = r.b, where & binds tighter than =.
+        # In l.a = r.a & l.b = r.b, & binds tighter than =.
         between = first.expression
         begin, end = first.copy(), node.copy()
         begin.set("expression", between.this.copy())

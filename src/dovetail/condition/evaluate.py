@@ -1,9 +1,9 @@
-"""Bound expressions evaluated in process, row by row aligned, over Arrow columns.
+"""Evaluates bound expressions in process, row by row, over Arrow columns.
 
 null never matches (three-valued logic). NaN equals NaN and is larger than everything, -0.0 equals 0.0. Integer
 overflow is an error. Division by zero gives null (Spark in ANSI mode stops the query instead).
 
-What has syntax of its own is computed here and in `arithmetic.py`, all other functions by their rows in `functions.py`.
+Functions with their own syntax are computed here and in `arithmetic.py`, all others by their entries in `functions.py`.
 Arguments are arrays of equal length, of the types that binding chose.
 """
 
@@ -27,11 +27,11 @@ from dovetail.condition.sort_keys import sort_keys
 from dovetail.core.rows import Rows, Side
 from dovetail.errors import ConditionError
 
-LONG_LIST = 8  # from here on, IN is a set lookup
+LONG_LIST = 8  # from this length, IN is a set lookup
 
 
 def evaluate(expression: Expression, left: pa.RecordBatch | None, right: pa.RecordBatch | None) -> pa.Array:
-    """One value per row of the given batches (which have equally many rows); one row if there are none."""
+    """One value per row of the given batches, which have the same number of rows; a single row if no batch is given."""
     batch = right if left is None else left
     return _value(expression, (left, right), 1 if batch is None else batch.num_rows)
 
@@ -72,7 +72,7 @@ def matching(
 ) -> NDArray[np.bool_]:
     """Which of the pairs (left_rows[i], right_rows[i]) satisfy every conjunct.
 
-    Each conjunct looks only at the columns it reads, and only at the pairs that the ones before it left over.
+    Each conjunct reads only the columns it needs, and only the pairs that passed the ones before.
     """
     survivors = np.arange(len(left_rows))
     for conjunct in conjuncts:
@@ -96,7 +96,7 @@ def _take_columns(conjunct: Expression, side: Side, batch: pa.RecordBatch, rows:
 
 
 def _takeable(array: pa.Array) -> pa.Array:
-    """Arrow cannot pick rows of views and of run-end encoded columns yet."""
+    """Arrow cannot take rows from views and run-end encoded columns yet."""
     is_fixed = not (
         pa.types.is_string_view(array.type)
         or pa.types.is_binary_view(array.type)
@@ -112,12 +112,12 @@ def _truth(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def passing(filters: Sequence[Expression], side: Side, batch: pa.RecordBatch) -> NDArray[np.bool_] | None:
-    """Which rows of one side pass its filters. None: there are none, so all do."""
+    """Which rows of one side pass its filters. None: there are no filters, so all rows pass."""
     if not filters:
         return None
     result = np.ones(batch.num_rows, np.bool_)
     for filter_ in filters:
-        # Only rows that are still in: a later filter may rely on an earlier one, as in `l.x != 0 AND 1 / l.x > 2`.
+        # Only rows that passed so far: a later filter may rely on an earlier one, as in `l.x != 0 AND 1 / l.x > 2`.
         rows = np.flatnonzero(result)
         if not len(rows):
             break
@@ -130,7 +130,7 @@ def passing(filters: Sequence[Expression], side: Side, batch: pa.RecordBatch) ->
 def keyed_rows(
     condition: Condition, side: Side, batch: pa.RecordBatch, keys: Sequence[Expression]
 ) -> tuple[Rows | None, list[pa.Array]]:
-    """Rows of one side that can match at all (None: all of them), with their keys: filters pass and no key is null."""
+    """Rows of one side that can match (None: all of them), with their keys: filters pass and no key is null."""
     sides = (batch, None) if side is Side.LEFT else (None, batch)
     columns = [evaluate(key, *sides) for key in keys]
     alive = passing(condition.filters[side], side, batch)
@@ -149,7 +149,7 @@ def _compare(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _same(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Equal, where null equals null and the answer is never null."""
+    """Equality where null equals null and the answer is never null."""
     left, right = args
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
     return pc.or_(both_null, pc.fill_null(compare("=", left, right), False))
@@ -178,7 +178,7 @@ def _in(call: Call, args: list[pa.Array]) -> pa.Array:
     if len(constants) < max(len(items), LONG_LIST) or pa.types.is_floating(value.type):
         return reduce(pc.or_kleene, (compare("=", value, item) for item in args[1:]))
     found = pc.is_in(value, pa.array([c for c in constants if c is not None], value.type))
-    # Unknown rather than false: for a null, and for a value that a null in the list might have been.
+    # Null rather than false: for a null value, and if a null in the list might have been equal.
     unknown = pc.and_(pc.invert(found), pc.is_null(value) if None not in constants else True)
     return pc.if_else(unknown, pa.scalar(None, types.BOOLEAN), found)
 
@@ -199,7 +199,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 def _case(call: Call, args: list[pa.Array]) -> pa.Array:
-    """condition, value, condition, value, …, default: the last condition first, so that earlier ones win."""
+    """condition, value, condition, value, …, default: evaluated from the last condition, so that earlier ones win."""
     result = args[-1]
     for condition, value in reversed(list(zip(args[:-1:2], args[1:-1:2], strict=True))):
         result = pc.if_else(pc.fill_null(condition, False), value, result)

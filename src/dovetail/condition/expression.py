@@ -17,7 +17,7 @@ from dovetail.core.rows import Side
 
 COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>"})
 SIMPLE = COMPARISONS | {"and", "or", "not", "in", "is_null", "like"}
-"""Operators that never fail, and mean the same whatever Spark's settings are."""
+"""Operators that never fail, and that mean the same under all settings of Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A constant. Two are the same if nothing can tell them apart: NaN is itself, and 0.0 is not -0.0.
+    """A constant. Two are equal only if they are indistinguishable: NaN equals itself, and 0.0 is not -0.0.
 
-    Python's rules are others, by which every NaN differs from every other one. What SQL calls equal is `are_equal`.
+    Python's rules differ: there, NaN never equals NaN. Use `are_equal` for SQL's equality.
     """
 
     value: Any
@@ -53,7 +53,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function or an operator applied to expressions. Arguments that text does not show:
+    """A function or an operator applied to expressions. These have arguments that are not obvious from SQL text:
 
     case       condition, value, condition, value, …, default
     cast       a value; `type` is the target type, known from the start
@@ -71,7 +71,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """Something only Spark can evaluate: Spark SQL text over l.… and r.…, and the columns it reads."""
+    """An expression that only Spark can evaluate: Spark SQL text over l.… and r.…, and the columns it reads."""
 
     sql: str
     columns: tuple[Column, ...]
@@ -87,17 +87,17 @@ def are_equal(one: Any, other: Any) -> bool:
 
 
 def type_of(expression: Expression) -> pa.DataType:
-    """Its type; null where only Spark knows it."""
+    """The expression's type; null if only Spark knows it."""
     return pa.null() if expression.type is None else expression.type
 
 
 def connect(function: str, parts: Sequence[Expression], type_: pa.DataType | None = None) -> Expression:
-    """All parts, by AND or OR: one call, so that a long chain is not a deep tree."""
+    """All parts, connected by AND or OR in a single call, so that a long chain is not a deep tree."""
     return parts[0] if len(parts) == 1 else Call(function, tuple(parts), type_)
 
 
 def columns_of(expression: Expression) -> tuple[Column, ...]:
-    """Every column the expression reads, repeated as often as it does."""
+    """Every column the expression reads, with repetitions."""
     match expression:
         case Column():
             return (expression,)
@@ -113,7 +113,7 @@ def sides_of(expression: Expression) -> frozenset[Side]:
 
 
 def is_opaque(expression: Expression) -> bool:
-    """Whether any part of it can be evaluated by Spark only."""
+    """Whether only Spark can evaluate some part of it."""
     match expression:
         case Opaque():
             return True
@@ -123,10 +123,10 @@ def is_opaque(expression: Expression) -> bool:
 
 
 def quote_name(name: str) -> str:
-    """A name as Spark SQL wants it, whatever characters it has."""
+    """A name quoted for Spark SQL, with any characters."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def quoted_if_needed(name: str) -> str:
-    """A name as people would write it."""
+    """The name, with quotes only if it needs them."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote_name(name)

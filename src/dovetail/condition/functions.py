@@ -1,9 +1,9 @@
-"""The functions that conditions can call in process: a row of `TABLE` is all there is of one.
+"""The functions that conditions can call in process. Each is defined by its row in `TABLE`.
 
-Reading SQL, choosing types and evaluating go by the row. Spark's name of a function is its name here, so that its text
-for Spark follows. What has syntax of its own (operators, CASE, CAST, IN, LIKE, distance) is not in the table.
+Parsing, typing and evaluation all use that row. Functions have Spark's names, so their text can be passed to Spark.
+Syntax of its own (operators, CASE, CAST, IN, LIKE, distance) is not in the table.
 
-A timestamp with a zone is read on the clock of that zone.
+A timestamp with a zone is read in that zone.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from dovetail.condition.expression import Expression, Literal, type_of
 
 t = pa.types
 
-CLOCKLESS = ("second", "millisecond", "microsecond")  # no zone is off by less than a second
+CLOCKLESS = ("second", "millisecond", "microsecond")  # no zone differs by less than a second
 TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 
 
 class Kind(Enum):
-    """What an argument has to be. `bind.py` casts it to that, or says what is wrong with it."""
+    """What an argument has to be. `bind.py` casts it accordingly, or raises an error."""
 
     TEXT = auto()
     TEXT_OR_BYTES = auto()
     NUMBER = auto()  # integers as 64 bits
     DOUBLE = auto()
     AMOUNT = auto()  # a number, or a length of time
-    INSTANT = auto()  # a date or a timestamp, which is on the session's clock
-    TIMESTAMP = auto()  # the same; a date is its midnight
+    INSTANT = auto()  # a date or a timestamp, in the session's zone
+    TIMESTAMP = auto()  # the same; a date means its midnight
     DATE = auto()
-    COMMON = auto()  # all arguments of one type
-    CONSTANT = auto()  # a whole number, which `compute` gets as such
-    UNIT = auto()  # one of TRUNCATIONS, which `compute` gets as such
+    COMMON = auto()  # all arguments have one type
+    CONSTANT = auto()  # an integer constant, passed to `compute` as is
+    UNIT = auto()  # one of TRUNCATIONS, passed to `compute` as is
 
 
 CONSTANTS = (Kind.CONSTANT, Kind.UNIT)
@@ -50,18 +50,18 @@ CONSTANTS = (Kind.CONSTANT, Kind.UNIT)
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of the values of a row. `compute` gets arrays of the kinds it takes; what it returns is cast."""
+    """A function of the values of a row. `compute` gets arrays of the kinds listed; its result is cast."""
 
-    name: str  # as in Spark, in small letters
+    name: str  # as in Spark, in lower case
     takes: tuple[Kind, ...]
     gives: pa.DataType | Callable[[Sequence[Expression]], pa.DataType]
     compute: Callable[..., pa.Array]
-    optional: int = 0  # arguments at the end that may be left out
-    default: Literal | None = None  # what the last of them is then
-    repeats: bool = False  # the last argument, as often as wanted
-    also: tuple[str, ...] = ()  # other names of it
-    strict: bool = True  # null as soon as one argument is
-    wider_on_spark: bool = False  # Spark takes further arguments, or columns for constants, and evaluates such calls
+    optional: int = 0  # trailing arguments that may be omitted
+    default: Literal | None = None  # the value of the last of them if it is omitted
+    repeats: bool = False  # the last argument may be repeated
+    also: tuple[str, ...] = ()  # aliases
+    strict: bool = True  # null if any argument is null
+    wider_on_spark: bool = False  # calls with more arguments, or columns for constants, are evaluated by Spark
 
     @property
     def fewest(self) -> int:
@@ -76,7 +76,7 @@ class Function:
         return (*self.takes, *self.takes[-1:] * count)[:count]
 
 
-# Types that depend on those of the arguments.
+# Result types that depend on the types of the arguments.
 
 
 def _as_first(args: Sequence[Expression]) -> pa.DataType:
@@ -104,11 +104,11 @@ def _rounded_type(args: Sequence[Expression]) -> pa.DataType:
     return types.decimal(min(type_.precision - type_.scale + 1 + scale, 38), scale)
 
 
-# What needs more than a call of Arrow.
+# Functions that take more than one call of Arrow.
 
 
 def _whole(compute: Callable[[pa.Array], pa.Array], array: pa.Array) -> pa.Array:
-    """floor and ceil. A double becomes a bigint; what does not fit becomes the nearest bigint, as in Spark."""
+    """floor and ceil. A double becomes a bigint; a value out of range becomes the nearest bigint, as in Spark."""
     if t.is_integer(array.type):
         return array
     whole = compute(_with_room(array))
@@ -122,13 +122,13 @@ def _whole(compute: Callable[[pa.Array], pa.Array], array: pa.Array) -> pa.Array
 
 
 def _with_room(array: pa.Array) -> pa.Array:
-    """With a digit more for what is rounded up: 9.9 becomes 10.0."""
+    """The array with one more digit for rounding up: 9.9 becomes 10.0."""
     type_ = array.type
     return array.cast(pa.decimal256(type_.precision + 1, type_.scale)) if t.is_decimal(type_) else array
 
 
 def _round(array: pa.Array, digits: int) -> pa.Array:
-    """Half away from zero, on the shortest decimal form of a double, as Spark does."""
+    """Rounds half away from zero, on the shortest decimal form of a double, as in Spark."""
     if not t.is_floating(array.type):
         return pc.round(_with_room(array), digits, "half_towards_infinity")
     step = Decimal(1).scaleb(-digits)
@@ -156,7 +156,7 @@ def _extreme(better: str, *args: pa.Array) -> pa.Array:
 
 
 def _case_of(compute: Callable[[pa.Array], pa.Array], one: Callable[[str], str], array: pa.Array) -> pa.Array:
-    """Arrow takes each letter by itself. Spark, as Python, also makes ß to SS, and the last Σ of a word to ς."""
+    """Upper or lower case. Arrow converts single letters; Spark, like Python, also ß to SS and a final Σ to ς."""
     mapped, other = compute(array), pc.invert(pc.fill_null(pc.string_is_ascii(array), True))
     if not pc.any(other).as_py():
         return mapped
@@ -176,7 +176,7 @@ def _concat(*args: pa.Array) -> pa.Array:
 
 
 def _substring(array: pa.Array, position: int, length: int | None = None) -> pa.Array:
-    """Counted from 1, or from the end if negative; 0 means 1."""
+    """The substring from a position that counts from 1, or from the end if negative; 0 means 1."""
     start = position - 1 if position > 0 else position
     stop = None
     if length is not None:
@@ -187,8 +187,8 @@ def _substring(array: pa.Array, position: int, length: int | None = None) -> pa.
 
 
 def _date_trunc(unit: str, array: pa.Array) -> pa.Array:
-    """As Spark does it where clocks change: the hour that comes twice stays the one it is, a day that has no midnight
-    begins after the gap."""
+    """Truncates as Spark does where clocks change: an hour that occurs twice stays the one it is, and a day without a
+    midnight begins after the gap."""
     if array.type.tz is None:
         return pc.floor_temporal(array, unit=unit)
     if unit in CLOCKLESS:
@@ -204,7 +204,7 @@ def _datediff(end: pa.Array, start: pa.Array) -> pa.Array:
 
 
 def _add_months(array: pa.Array, months: int) -> pa.Array:
-    """The same day and time some months on, or the last day of that month if it is shorter."""
+    """The same day and time some months later, or the last day of the month if it has fewer days."""
     if t.is_timestamp(array.type) and array.type.tz:
         return casts.keep_offset(_shift_months(pc.local_timestamp(array), months), array)
     return _shift_months(array, months)
@@ -257,4 +257,4 @@ TABLE = (
 )
 FUNCTIONS = {function.name: function for function in TABLE}
 SPELLED = {name: function for function in TABLE for name in (function.name, *function.also)}
-"""By all names."""
+"""The functions by all their names."""

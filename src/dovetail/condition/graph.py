@@ -1,10 +1,10 @@
-"""Conditions over several inputs: SQL text with their aliases in, a graph of two-sided conditions out.
+"""Conditions over several inputs: parses SQL text with their aliases into a graph of two-sided conditions.
 
 "o.custkey = c.custkey AND c.nationkey = n.nationkey AND n.name = 'PERU' AND o.x + c.x < n.x"
 
 o ------ c ------ n        conjuncts over two aliases are an edge: an ordinary Condition, left alias = left side
                   |        conjuncts over one alias filter its input
-\\---- residual ---/        conjuncts over three and more can only be checked on complete results
+\\---- residual ---/        conjuncts over three or more can only be checked on complete results
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EMPTY = pa.schema([])
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What two inputs must satisfy together."""
+    """The condition between two inputs."""
 
     left: str
     right: str
@@ -84,18 +84,18 @@ class Graph:
 
     @property
     def condition(self) -> Condition:
-        """The one edge of a join of two inputs."""
+        """The only edge of a join of two inputs."""
         (edge,) = self.edges
         return edge.condition
 
     @property
     def predicates(self) -> tuple[Predicate, ...]:
-        """Those of all edges."""
+        """The predicates of all edges."""
         return tuple(predicate for edge in self.edges for predicate in edge.condition.predicates)
 
     @property
     def filter_texts(self) -> list[str]:
-        """What rows of one input must satisfy, as people write it."""
+        """The filters of one input as text for users."""
         if len(self.edges) == 1 and len(self.schemas) == len(Side):
             return [text_of(f) for side in Side for f in self.condition.filters[side]]
         return [
@@ -105,7 +105,7 @@ class Graph:
         ]
 
     def matches(self, batches: Mapping[str, pa.RecordBatch], rows: Mapping[str, Rows]) -> Matches:
-        """Results by alias, in the order of the inputs, without columns that an operator keeps beside those of rows."""
+        """Results by alias, in the order of the inputs, without columns that an operator adds to its rows."""
         own = tuple(batches[alias].select(range(len(schema))) for alias, schema in self.schemas.items())
         return Matches(own, tuple(rows[alias] for alias in self.schemas))
 
@@ -114,11 +114,11 @@ class Graph:
         return tuple(self.schemas)
 
     def passing(self, alias: str, batch: pa.RecordBatch) -> NDArray[np.bool_] | None:
-        """Which rows of an input pass its filters; None: all."""
+        """Which rows of an input pass its filters; None: all of them."""
         return passing(self.filters[alias], Side.LEFT, batch)
 
     def checked(self, batches: Mapping[str, pa.RecordBatch], rows: Mapping[str, Rows]) -> NDArray[np.bool_] | None:
-        """Which of the complete results satisfy the residual; None: all."""
+        """Which of the complete results satisfy the residual; None: all of them."""
         if not self.residual:
             return None
         columns = [batches[alias].column(name).take(pa.array(rows[alias])) for alias, name in self.wide]
@@ -153,7 +153,7 @@ def parse_graph(on: str | Sequence[str], schemas: Mapping[str, pa.Schema], *, zo
         condition = parse(expressions, *sides, zone, in_process=True)
         filters[alias] += condition.filters[Side.LEFT]
         if other is None:
-            filters[alias] += condition.residual  # without columns
+            filters[alias] += condition.residual  # it reads no columns
             continue
         filters[other] += [mirrored_expression(f) for f in condition.filters[Side.RIGHT]]
         if condition.conjuncts:
@@ -172,7 +172,7 @@ def parse_graph(on: str | Sequence[str], schemas: Mapping[str, pa.Schema], *, zo
 
 
 def reachable(start: str, edges: Iterable[Edge]) -> set[str]:
-    """All aliases that edges lead to."""
+    """All aliases that can be reached along the edges."""
     found, edges = {start}, list(edges)
     while True:
         new = {alias for edge in edges if edge.ends & found for alias in edge.ends} - found
@@ -214,7 +214,7 @@ def _conjuncts(tree: exp.Expr) -> list[exp.Expr]:
         case exp.Paren():
             return _conjuncts(tree.this)
         case exp.Between() if not tree.args.get("symmetric"):
-            # Its two halves may belong to different edges: a.x BETWEEN b.low AND c.high.
+            # The two halves may belong to different edges: a.x BETWEEN b.low AND c.high.
             low = exp.GTE(this=tree.this.copy(), expression=tree.args["low"].copy())
             return [low, exp.LTE(this=tree.this.copy(), expression=tree.args["high"].copy())]
     return [tree]
@@ -225,7 +225,7 @@ def _aliases_in(conjunct: exp.Expr, schemas: Mapping[str, pa.Schema]) -> frozens
 
 
 def _resolve_name(node: exp.Column, schemas: Mapping[str, pa.Schema]) -> tuple[str, str, list[str]]:
-    """The alias, the column and the struct fields that a dotted name means."""
+    """The alias, the column and the struct fields that a dotted name refers to."""
     parts = [part.name for part in node.parts]
     if len(parts) > 1:
         by_case = [a for a in schemas if a == parts[0]] or [a for a in schemas if a.casefold() == parts[0].casefold()]

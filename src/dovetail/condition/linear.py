@@ -1,8 +1,8 @@
-"""Comparisons with one input on each side.
+"""Rewrites comparisons so that each side reads only one input.
 
-`l.x - r.y < 5` is `l.x < r.y + 5` wherever sums are exact: integers, decimals that keep all their digits, dates,
-timestamps and durations. (64-bit overflow is an error on either form.) Floating-point sums round, so those
-comparisons are left as they were written.
+`l.x - r.y < 5` becomes `l.x < r.y + 5` wherever sums are exact: integers, decimals that keep all their digits, dates,
+timestamps and durations. (64-bit overflow is an error in either form.) Floating-point sums round, so those comparisons
+are left as written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FALSE = Literal(False, types.BOOLEAN)
 
 
 def conjuncts(expression: Expression) -> list[Expression]:
-    """What must all hold. Empty: always true. [FALSE]: never true (false, or never anything but null)."""
+    """The conjuncts of a condition. Empty: always true. [FALSE]: never true, but false or null."""
     found = list(dict.fromkeys(_split(_positive(expression))))
     if any(isinstance(c, Literal) and c.value is not True for c in found):
         return [FALSE]
@@ -36,7 +36,7 @@ def conjuncts(expression: Expression) -> list[Expression]:
 
 
 def _positive(expression: Expression, negate: bool = False) -> Expression:
-    """NOT pushed inwards until it disappears or sits on something that has no opposite."""
+    """The expression with NOT pushed inwards until it disappears, or reaches something that has no opposite."""
     match expression:
         case Call("not", (inner,)):
             return _positive(inner, not negate)
@@ -68,7 +68,7 @@ def _branches(expression: Expression) -> list[Expression]:
 
 
 def _factor_out(branches: list[Expression]) -> list[Expression]:
-    """(a AND b) OR (a AND c) is a AND (b OR c): what all branches ask for can drive the join."""
+    """(a AND b) OR (a AND c) as a AND (b OR c): a conjunct that all branches share can drive the join."""
     parts = [conjuncts(branch) for branch in branches]
     parts = [p for p in parts if p != [FALSE]]
     if not parts:
@@ -86,7 +86,7 @@ FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 DAY = timedelta(days=1)
 LEFT, RIGHT = frozenset({Side.LEFT}), frozenset({Side.RIGHT})
 EXACT_BIGINT = 2**62
-EXACT_DOUBLE = 2**53  # integers up to here are doubles, and casting larger ones keeps their order
+EXACT_DOUBLE = 2**53  # integers up to this are exact as doubles, and casting larger ones keeps their order
 
 
 class Term(NamedTuple):
@@ -100,7 +100,7 @@ def flip(comparison: Call) -> Call:
 
 
 def separate_sides(comparison: Call, binder: Binder) -> Call | None:
-    """An equivalent comparison of something left with something right; None if there is none."""
+    """An equivalent comparison of a left with a right expression; None if there is none."""
     left, right = (sides_of(arg) for arg in comparison.args)
     if (left, right) == (LEFT, RIGHT):
         return comparison
@@ -118,9 +118,9 @@ def separate_sides(comparison: Call, binder: Binder) -> Call | None:
 
 
 def _same_residues(comparison: Call, binder: Binder) -> Call | None:
-    """(l.x + r.y) % 5 = 0 as (l.x % 5 + 5) % 5 = (5 - r.y % 5) % 5: both sides are from 0 to 4, whatever their signs.
+    """(l.x + r.y) % 5 = 0 as (l.x % 5 + 5) % 5 = (5 - r.y % 5) % 5: both sides are from 0 to 4, for any signs.
 
-    Only for 0, because a remainder has the sign of the sum.
+    Only for comparison with 0, because a remainder has the sign of the sum.
     """
     match comparison:
         case Call("=" | "!=", (Call("%", (total, Literal(int(modulus)))), Literal(0))):
@@ -138,7 +138,7 @@ def _same_residues(comparison: Call, binder: Binder) -> Call | None:
     def remainder(part: list[Term]) -> Expression:
         return binder.call("%", _sum(part, binder), number)
 
-    if all(term.sign < 0 for term in right):  # which is then not negated
+    if all(term.sign < 0 for term in right):  # right is then not negated
         other = binder.call("+", remainder([Term(1, value) for _, value in right]), number)
     else:
         other = binder.call("-", number, remainder(right))
@@ -149,7 +149,7 @@ def _same_residues(comparison: Call, binder: Binder) -> Call | None:
 
 
 def _terms(expression: Expression, sign: int) -> list[Term] | None:
-    """A sum as one-sided terms; None if it is not one, or not an exact one."""
+    """A sum as terms that each read one side; None if it is not a sum, or not exact."""
     if _is_exact_sum(expression):
         match expression:
             case Call("neg", (inner,)):
@@ -169,7 +169,7 @@ def _is_exact_sum(expression: Expression) -> bool:
     if t.is_decimal(type_):
         return bool(type_.precision < types.MOST_DIGITS)  # at the limit, Spark may have rounded
     if t.is_date(type_) and isinstance(expression, Call):
-        return not any(t.is_integer(type_of(arg)) for arg in expression.args)  # days as a number: no term
+        return not any(t.is_integer(type_of(arg)) for arg in expression.args)  # days as a number cannot be a term
     return True
 
 
@@ -185,7 +185,7 @@ def _rebuilt(operator: str, terms: list[Term], binder: Binder) -> Call | None:
         total = _sum([*right, *_combine_constants(constants, binder)], binder)
         comparison = binder.call(operator, _sum(left, binder), total)
     except ConditionError:
-        return None  # not a sum that has a type, such as instant + instant
+        return None  # not a sum that has a type, for example instant + instant
     assert isinstance(comparison, Call)
     return comparison if all(_is_kept(arg) for arg in comparison.args) else None
 
@@ -195,12 +195,12 @@ def _is_point(term: Term) -> bool:
 
 
 def _points(terms: list[Term]) -> int:
-    """Instants minus subtracted instants: a sum of them is a length of time (0) or an instant (1)."""
+    """The number of instants minus that of subtracted ones: a sum with 0 is a length of time, with 1 an instant."""
     return sum(term.sign for term in terms if _is_point(term))
 
 
 def _combine_constants(constants: list[Term], binder: Binder) -> list[Term]:
-    """At most one constant besides instants, written with the sign it has."""
+    """At most one constant besides instants, with its own sign."""
     points = [term for term in constants if _is_point(term)]
     amounts = [term for term in constants if not _is_point(term)]
     if not amounts:
@@ -215,7 +215,7 @@ def _combine_constants(constants: list[Term], binder: Binder) -> list[Term]:
 
 
 def _sum(terms: list[Term], binder: Binder) -> Expression:
-    # Instants first, and added ones before subtracted ones: what remains are lengths of time.
+    # Instants first, and added terms before subtracted ones, so that intermediate results are lengths of time.
     ordered = sorted(terms, key=lambda term: (not _is_point(term), -term.sign))
     (first, *others) = ordered
     total = first.value if first.sign > 0 else binder.call("neg", first.value)
@@ -237,7 +237,7 @@ def _is_kept(expression: Expression) -> bool:
 
 
 def leaves_room(constant: Literal) -> bool:
-    """Whether a constant can be added to what it was compared with: l.i - r.i < 2**63 - 1 must not overflow."""
+    """Whether a constant can be added to the other operand: l.i - r.i < 2**63 - 1 must not overflow."""
     match constant.value:
         case int(value):
             return -EXACT_BIGINT < value < EXACT_BIGINT
@@ -247,7 +247,7 @@ def leaves_room(constant: Literal) -> bool:
 
 
 def simplify_comparison(comparison: Call, binder: Binder) -> Expression:
-    """Integers, dates and float32 against a constant between two of them: i < 5.5 is i <= 5, i = 5.5 is never."""
+    """Integers, dates and float32 against a constant between two values: i < 5.5 is i <= 5, i = 5.5 is never."""
     if comparison.function not in FLIPPED:
         return comparison
     if isinstance(comparison.args[0], Literal):
@@ -272,7 +272,7 @@ def simplify_comparison(comparison: Call, binder: Binder) -> Expression:
 
 
 def _counts(value: Expression, target: pa.DataType | None, bound: float | Decimal) -> bool:
-    """Whether comparing an integer, cast to `target`, with this bound is the same as comparing the integer itself."""
+    """Whether comparing an integer cast to `target` with this bound equals comparing the integer itself."""
     source = type_of(value)
     if not t.is_integer(source) or t.is_uint64(source) or target is None:
         return False
@@ -282,7 +282,7 @@ def _counts(value: Expression, target: pa.DataType | None, bound: float | Decima
 
 
 def _is_no_single(value: Expression, number: float) -> bool:
-    """Whether the value is a float32 and the number none: 0.1 as a double, or one beyond them all."""
+    """Whether the value is a float32 and the number is not: 0.1 as a double, or a number out of range."""
     if not t.is_float32(type_of(value)) or math.isnan(number):
         return False
     with np.errstate(over="ignore"):
@@ -290,12 +290,12 @@ def _is_no_single(value: Expression, number: float) -> bool:
 
 
 def _never_equal(function: str, value: Expression) -> Expression:
-    """Never equal; always different, except for null."""
+    """Never equal: = is false and != is true, except for null."""
     return FALSE if function == "=" else Call("not", (Call("is_null", (value,), types.BOOLEAN),), types.BOOLEAN)
 
 
 def inwards(function: str, bound: Any, step: int | timedelta) -> tuple[str, Any]:
-    """A bound between two steps, moved to the nearest one that can still be reached."""
+    """A bound between two steps, moved to the nearest step that can still be reached."""
     below = bound // step * step if isinstance(step, timedelta) else math.floor(bound)
     if below == bound:
         return function, below
@@ -303,7 +303,7 @@ def inwards(function: str, bound: Any, step: int | timedelta) -> tuple[str, Any]
 
 
 def in_days(difference: Expression, bound: Expression, binder: Binder) -> tuple[Expression, Expression]:
-    """datediff(x, y) against a number of days is x - y against a length of time."""
+    """datediff(x, y) compared with a number of days, as x - y compared with a length of time."""
     match difference, bound:
         case Call("datediff", (a, b)), Literal(int(days)):
             return binder.call("-", a, b), Literal(timedelta(days=days), types.DAY)

@@ -1,4 +1,4 @@
-"""Constants: how text becomes a date, a timestamp, an interval or a number, and how a constant changes its type."""
+"""Constants: parses text into dates, timestamps, intervals and numbers, and converts constants between types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def date_literal(text: str) -> Literal:
 
 
 def timestamp_literal(text: str) -> Literal:
-    """Without a zone in the text, a timestamp without a zone, which later adapts to what it is compared with."""
+    """A timestamp. Without a zone in the text it has none, and later adapts to what it is compared with."""
     instant = parse_instant(text)
     type_ = pa.timestamp("ns" if instant.nanos else "us", "UTC" if instant.zone else None)
     return Literal(python_value(cast(pa.array([text]), type_)[0]), type_)
@@ -76,7 +76,7 @@ def interval_of_text(text: str) -> CalendarInterval:
 
 
 def interval_span(text: str, first: str, last: str) -> CalendarInterval:
-    """INTERVAL '1 02:03:04' DAY TO SECOND and its relatives."""
+    """INTERVAL '1 02:03:04' DAY TO SECOND and similar."""
     sign = -1 if text.strip().startswith("-") else 1
     units = ["year", "month"] if first.lower() in MONTHS else ["day", "hour", "minute", "second"]
     wanted = units[units.index(first.lower()) : units.index(last.lower()) + 1]
@@ -102,7 +102,7 @@ def number_literal(text: str) -> Literal:
 
 
 def natural_type(value: Any) -> pa.DataType:
-    """The type that a Python constant has by itself."""
+    """The type of a Python constant."""
     match value:
         case None:
             return pa.null()
@@ -148,7 +148,7 @@ def _decimal_type(value: Decimal) -> pa.DataType:
 
 
 def negate(literal: Literal) -> Literal:
-    """With all digits: a minus sign would round a long decimal."""
+    """The negated literal with all its digits: a minus sign would round a long decimal."""
     value = literal.value
     return Literal(value.copy_negate() if isinstance(value, Decimal) else -value, literal.type)
 
@@ -167,7 +167,7 @@ def convert_literal(literal: Literal, target: pa.DataType) -> Literal:
 
 
 def retype_literal(literal: Literal, target: pa.DataType) -> Literal | None:
-    """The same value as a constant of another type; None if that would change the value."""
+    """The same value as a constant of another type; None if the value would change."""
     array = pa.array([literal.value], literal.type)
     if not can_cast(array.type, target):
         return None

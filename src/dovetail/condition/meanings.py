@@ -1,9 +1,9 @@
-"""Columns whose values are stored as something else: ordered categoricals as text, pandas' periods as numbers.
+"""Columns that are stored as another type: ordered categoricals as text, pandas' periods as numbers.
 
-    ordered categorical   =, != and IN by value; <, <=, >, >= by the place among the categories, which must be the same
-    period                compared among periods of one frequency, by how many periods lie before them
+    ordered categorical   =, != and IN by value; <, <=, >, >= by category order; both sides need the same categories
+    period                compared among periods of one frequency, by their ordinal numbers
 
-What has no meaning is refused: stored values would be compared silently, and wrongly.
+Other uses are refused: stored values would be compared silently, and wrongly.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from dovetail.errors import ConditionError
 ORDERING = frozenset({"<", "<=", ">", ">=", "overlaps"})
 EXTREMES = frozenset({"greatest", "least"})
 CHOICES = frozenset({"case", *(f.name for f in FUNCTIONS.values() if Kind.COMMON in f.takes)})
-"""Functions whose value is that of an argument."""
+"""Functions that return one of their arguments."""
 SHOWN = 8  # categories in an error message
 
 Schemas = tuple[pa.Schema, pa.Schema]
 
 
 def as_stored(arg: Expression) -> Expression:
-    """What was cast on purpose: values that are what they are stored as."""
+    """An explicit cast: the values as they are stored."""
     return Call("coalesce", (arg,), arg.type) if _holds_order(arg) else arg
 
 
 def with_meaning(function: str, args: Sequence[Expression], schemas: Schemas) -> tuple[Expression, ...]:
-    """The arguments of a function, bound: what it computes with."""
+    """The arguments of a function, bound to what it computes with."""
     if any(_is_period(arg) for arg in args):
         return _periods(function, args)
     if function in ORDERING and any(_holds_order(arg) for arg in args):
@@ -45,25 +45,25 @@ def with_meaning(function: str, args: Sequence[Expression], schemas: Schemas) ->
 
 
 def refuse_period(text: str, value: Expression) -> None:
-    """An aggregate of a period."""
+    """Refuse an aggregate of a period."""
     if _is_period(value):
         raise _only_among_periods(value, text)
 
 
 def refuse_order(text: str, value: Expression) -> None:
-    """The smallest and largest of an ordered categorical."""
+    """Refuse the smallest and largest of an ordered categorical."""
     if _holds_order(value):
         raise _has_order(value, f"{text} compares values")
 
 
 def ordered_key(value: Expression, schemas: Schemas) -> Expression:
-    """What rows are sorted by: an ordered categorical by its categories."""
+    """The key that rows are sorted by: ordered categoricals by the order of their categories."""
     column = _column(value)
     return value if column is None or not is_ordered(type_of(column)) else _rank(column, value, schemas)
 
 
 def _column(arg: Expression) -> Column | None:
-    """The column, where an expression is one and nothing else."""
+    """The column, if the expression is just a column."""
     match arg:
         case Column():
             return arg
@@ -103,12 +103,12 @@ def _only_among_periods(arg: Expression, text: str) -> ConditionError:
 
 
 def _holds_order(arg: Expression) -> bool:
-    """Whether values of an ordered categorical can be values of the expression."""
+    """Whether the expression can return values of an ordered categorical."""
     column = _column(arg)
     if column is not None:
         return is_ordered(type_of(column))
     match arg:
-        case Call("coalesce", (_,)):  # cast on purpose
+        case Call("coalesce", (_,)):  # cast explicitly
             return False
         case Call("case", args):
             return any(map(_holds_order, (*args[1:-1:2], args[-1])))
@@ -145,7 +145,7 @@ def _ranks(function: str, args: Sequence[Expression], schemas: Schemas) -> tuple
 
 
 def _rank(column: Column, value: Expression, schemas: Schemas) -> Expression:
-    """The place of a value among the categories."""
+    """The position of a value among the categories."""
     order = _categories(column, schemas)
     type_ = types.plain(order.type)
     return Call("place", (value, *(Literal(one, type_) for one in order.to_pylist())), pa.int32())

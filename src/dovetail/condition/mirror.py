@@ -1,4 +1,4 @@
-"""A condition with its sides exchanged: its pairs are those of the original, turned round."""
+"""A condition with its sides exchanged: it has the same pairs, swapped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dovetail.condition.sql import with_columns
 
 
 def mirrored(condition: Condition) -> Condition:
-    """What was asked of (left, right), asked of (right, left)."""
+    """The condition on (left, right) as a condition on (right, left)."""
     return replace(
         condition,
         predicates=tuple(_predicate(p) for p in condition.predicates),
@@ -83,7 +83,7 @@ def _less(less: Less, source: tuple[Expression, ...]) -> Less:
 
 
 def _band(band: Band, source: tuple[Expression, ...]) -> Band:
-    """low <= l - r <= high is -high <= r - l <= -low."""
+    """low <= l - r <= high as -high <= r - l <= -low."""
     return Band(
         mirrored_expression(band.right),
         mirrored_expression(band.left),
@@ -101,7 +101,7 @@ def _negate_bound(bound: Expression) -> Literal:
 
 
 def _overlap(overlap: Overlap) -> Overlap:
-    """l.low < r.high is, from the other side, high > low."""
+    """l.low < r.high as r.high > l.low."""
     return Overlap(
         _interval(overlap.right),
         _interval(overlap.left),

@@ -1,4 +1,4 @@
-"""Which column a name means: exact spelling first, then, as in Spark, any case if that is unambiguous."""
+"""Resolves column names: exact spelling first, then, as in Spark, any case if that is unambiguous."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHOWN_COLUMNS = 20  # in an error message
 
 
 def candidates(schema: pa.Schema, name: str) -> list[str]:
-    """The columns that `name` could mean."""
+    """The columns that `name` could refer to."""
     exact = [n for n in schema.names if n == name]
     return exact or [n for n in schema.names if n.casefold() == name.casefold()]
 
@@ -38,12 +38,12 @@ def resolve(side: Side, name: str, schemas: Schemas) -> Column:
         )
     type_ = schema.field(found[0]).type
     if isinstance(type_, pa.BaseExtensionType) and not types.is_period(type_):
-        type_ = type_.storage_type  # which is compared. A type that is defined in Python cannot even be hashed
+        type_ = type_.storage_type  # the storage type is compared. A type defined in Python cannot even be hashed
     return Column(side, found[0], type_)
 
 
 def resolve_unqualified(name: str, schemas: Schemas) -> Column:
-    """A column written without l. or r.: fine as long as one side only has it."""
+    """A column written without l. or r.: allowed if only one side has it."""
     sides = [side for side in Side if candidates(schemas[side], name)]
     if len(sides) == 2:
         raise ConditionError(f"{name} is on both sides: write l.{name} or r.{name}.")
@@ -59,28 +59,28 @@ def resolve_unqualified(name: str, schemas: Schemas) -> Column:
 
 
 def names_column(on: str, schemas: Schemas) -> bool:
-    """Whether text is the name of a column of both sides, and not a condition."""
+    """Whether the text is the name of a column of both sides, not a condition."""
     if all(on in schema.names for schema in schemas):
         return True
     return all(candidates(schema, on) for schema in schemas) and re.fullmatch(r"\w+", on) is not None
 
 
 def is_text(item: str, schemas: Schemas) -> bool:
-    """In a list, a condition rather than a name: it has an alias, an operator or a space in it and no column is called
-    that."""
+    """Whether a list item is a condition, not a name: it has an alias, an operator or a space in it, and no column is
+    called that."""
     if any(item in schema.names for schema in schemas):
         return False
     return not item or re.search(r"^[lr]\.|[=<>()\s]", item, re.IGNORECASE) is not None
 
 
 def is_pair(item: Any) -> bool:
-    """Whether an item of a list is a column of the left side and one of the right side, which are equal."""
+    """Whether a list item is a pair of a left and a right column that must be equal."""
     return isinstance(item, tuple) and [*map(type, item)] == [str, str]
 
 
 def shared_columns(on: Any, schemas: Schemas) -> tuple[tuple[int, int], ...]:
-    """The columns that a condition gives by one name for both sides: where each is on the left and on the right. A
-    result has such a column once, as after USING in SQL."""
+    """The columns that a condition gives by one name for both sides: their positions on the left and on the right. The
+    result has such a column once, as with USING in SQL."""
     if isinstance(on, str):
         on = [on] if names_column(on, schemas) else []
     found = []

@@ -1,11 +1,11 @@
-"""A bound boolean expression to a Condition: what can drive the join, what filters one input, what is left over.
+"""Turns a bound boolean expression into a Condition: predicates that can drive a join, filters, and a residual.
 
 Distances: sqrt((l.x - r.x)² + (l.y - r.y)² + …) <= e in its usual spellings. A square may be written pow(d, 2) or d *
 d, the root may be left out (the radius is then the root of the constant), and distance(l.x, l.y, r.x, r.y) is the short
-form. In one dimension the same is a band, unless the radius is so large or so small that its square overflows or
-vanishes, and with it those of differences which are not that far or near.
+form. In one dimension this is a band, unless the radius is so large or small that its square, or that of similar
+differences, overflows or underflows.
 
-Overlaps: two inequalities that say "these intervals meet", recognised by what the columns are called. Two overlaps of
+Overlaps: two inequalities that say "these intervals intersect", recognised by the names of the columns. Two overlaps of
 the same rows are rectangles.
 
 A disjunction becomes alternatives, each of which can drive a join by itself:
@@ -15,8 +15,8 @@ A disjunction becomes alternatives, each of which can drive a join by itself:
     l.a <=> r.a                                  l.a = r.a; both are null
     l.a IN (r.a, r.b)                            l.a = r.a; l.a = r.b, without what the first one finds
 
-No pair satisfies two alternatives: a later one excludes pairs for which an earlier one is true. False and null exclude
-nothing.
+No pair satisfies two alternatives: a later one excludes pairs for which an earlier one is true. An earlier one that is
+false or null excludes nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from dovetail.condition.predicates import (
 from dovetail.condition.render import text_of
 from dovetail.core.rows import Side
 
-Ends = tuple[Expression, Expression]  # what is compared, without constants that are added
+Ends = tuple[Expression, Expression]  # the operands, without added constants
 Conjunction = tuple[Expression, ...]
 Points = tuple[tuple[Expression, ...], tuple[Expression, ...]]
 
@@ -73,15 +73,15 @@ PAIRS = (
     *(("bottom", "top"), ("after", "before"), ("effective", "expiry"), ("0", "1"), ("1", "2")),
 )
 SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=[0-9])")
-AFFIXED = 3  # words this long count without a separator, as in xmin
-MOST = 8  # alternatives: every one is a join of its own
+AFFIXED = 3  # words of at least this length count without a separator, as in xmin
+MOST = 8  # alternatives: each is a separate join
 STRENGTH = {"none": 0, "unequal": 1, "one_inequality": 2, "two_inequalities": 3, "overlap": 3}
 METRIC, EQUALITY = 4, 5
-NARROWER = 0.5  # the same kernel on fewer rows
+NARROWER = 0.5  # bonus for the same kernel on fewer rows
 
 
 def normalise(expression: Expression, binder: Binder) -> Condition:
-    """The typed predicates, filters and residual of a condition, and its alternatives, if it is a disjunction."""
+    """The typed predicates, filters and residual of a condition; for a disjunction, also its alternatives."""
     condition = _conjunction([expression], binder)
     found = _alternatives(condition, binder)
     return replace(condition, alternatives=found) if found else condition
@@ -137,7 +137,7 @@ def _comparison(conjunct: Expression, binder: Binder) -> Equal | NotEqual | Less
 
 
 def overlaps(predicates: Sequence[Predicate], residual: list[Expression]) -> list[Predicate]:
-    """The same predicates with overlaps, and pairs of overlaps as rectangles. OVERLAPS leaves the residual."""
+    """The same predicates with overlaps recognised, also OVERLAPS in the residual, and pairs as rectangles."""
     written = [c for c in residual if isinstance(c, Call) and c.function == "overlaps"]
     explicit = [overlap for call in written if (overlap := _parse_overlaps(call)) is not None]
     for overlap in explicit:
@@ -159,7 +159,7 @@ def overlaps(predicates: Sequence[Predicate], residual: list[Expression]) -> lis
 
 
 def _parse_overlaps(call: Call) -> Overlap | None:
-    """(l.start, l.end) OVERLAPS (r.start, r.end)."""
+    """Parses (l.start, l.end) OVERLAPS (r.start, r.end)."""
     start, end, other_start, other_end = call.args
     sides = [sides_of(arg) for arg in call.args]
     if sides == [RIGHT, RIGHT, LEFT, LEFT]:
@@ -170,7 +170,7 @@ def _parse_overlaps(call: Call) -> Overlap | None:
 
 
 def _overlap(a: Less, b: Less) -> Overlap:
-    """l.low < r.high and l.high > r.low."""
+    """l.low < r.high and l.high > r.low as an overlap."""
     return Overlap(
         Interval(a.left, b.left),
         Interval(b.right, a.right),
@@ -216,7 +216,7 @@ def _highs(low: str) -> Iterable[str]:
 
 
 def _roles(name: str) -> Iterator[tuple[str, str]]:
-    """Every way to read a name as a word of an interval and the rest: xmin is (min, x), start_ts is (start, ts)."""
+    """Every way to split a name into an interval word and the rest: xmin is (min, x), start_ts is (start, ts)."""
     parts = [part.casefold() for part in SPLIT.split(name) if part]
     for i, part in enumerate(parts):
         yield part, "".join(parts[:i] + parts[i + 1 :])
@@ -237,7 +237,7 @@ def distance(conjunct: Expression) -> Distance | Band | None:
     radius = float(bound.value) if root is not None else math.sqrt(max(float(bound.value), 0.0))
     points = _points(_uncast(inside) if root is None else root)
     if points is None or float(bound.value) < 0 or not math.isfinite(radius):
-        return None  # nothing is nearer than a negative distance: the residual says so
+        return None  # no distance is negative: the residual finds nothing
     left, right = points
     closed = operator == "<="
     if len(left) == 1 and not types.is_list(type_of(left[0])):
@@ -249,14 +249,14 @@ def distance(conjunct: Expression) -> Distance | Band | None:
 
 
 def _can_square(radius: float, conjunct: Expression) -> bool:
-    """Whether the square of the radius, and of what is near it, is an ordinary number where it is taken."""
+    """Whether the squares of the radius and of similar values neither overflow nor underflow."""
     is_single = any(types.plain(type_of(column)) == pa.float32() for column in columns_of(conjunct))
     most = 2.0**60 if is_single else 2.0**500
     return 1 / most <= radius <= most
 
 
 def _uncast(expression: Expression) -> Expression:
-    """Coordinates are doubles in the end, so a cast to double on the way there does not matter."""
+    """The expression without a cast to double: coordinates become doubles anyway."""
     inner = bare(expression)
     match inner:
         case Call("cast", (number,), target) if target == types.DOUBLE and types.is_number(type_of(number)):
@@ -310,14 +310,14 @@ def _coordinate(difference: Expression) -> Points | None:
 
 
 def _alternatives(condition: Condition, binder: Binder) -> tuple[Condition, ...]:
-    """Disjoint conditions that together mean the same as `condition` without its filters.
+    """Disjoint conditions that together are equivalent to `condition` without its filters.
 
-    None where its conjunction has a kernel that is as good, or where some alternative would have none.
+    Empty if the conjunction itself has a kernel that is as good, or if some alternative would have none.
     """
     if condition.equalities:
         return ()
     ways = [(part, found) for part in condition.residual if (found := _disjuncts(part, binder))]
-    # One disjunction is enough, where every alternative of it has a kernel: the others are checked.
+    # One disjunction is enough if all its alternatives have kernels; the others are then checked.
     choices = [([part], found) for part, found in ways]
     if len(ways) > 1 and (together := _product([found for _, found in ways])):
         choices.append(([part for part, _ in ways], together))
@@ -334,13 +334,13 @@ def _alternatives(condition: Condition, binder: Binder) -> tuple[Condition, ...]
 class Alternative(NamedTuple):
     """A conjunction by itself, without regard to the others."""
 
-    own: Conjunction  # what tells it from the others
+    own: Conjunction  # the part that only this alternative has
     conjuncts: Conjunction
     condition: Condition
 
     @property
     def use(self) -> float:
-        """Its strength as the driver of a join. One that only filters lists no pair in vain."""
+        """Its strength as the driver of a join. If it only filters, every pair it lists is a result."""
         if not self.condition.conjuncts:
             return EQUALITY + 1
         found = strength(self.condition)
@@ -348,12 +348,12 @@ class Alternative(NamedTuple):
 
 
 def strength(condition: Condition) -> int:
-    """How few candidates the kernel of a conjunction leaves, roughly."""
+    """Roughly, how selective the kernel of the conjunction is."""
     return EQUALITY if condition.equalities else STRENGTH.get(condition.strategy.kind, METRIC)
 
 
 def _disjoint(found: list[Alternative], binder: Binder) -> Iterator[Condition]:
-    """Conditions of which no pair satisfies two. Those with many candidates come first: they need not be checked."""
+    """Disjoint conditions. Those with many candidates come first, since the first need not exclude others."""
     ordered = sorted(found, key=lambda one: strength(one.condition))
     for number, one in enumerate(ordered):
         earlier = [_not_true(other.own) for other in ordered[:number] if not _exclude_each_other(one.own, other.own)]
@@ -362,13 +362,13 @@ def _disjoint(found: list[Alternative], binder: Binder) -> Iterator[Condition]:
 
 
 def _not_true(conjunction: Conjunction) -> Expression:
-    """Whether the conjunction is false or null."""
+    """An expression: the conjunction is false or null."""
     known = Call("coalesce", (connect("and", conjunction, types.BOOLEAN), FALSE), types.BOOLEAN)
     return Call("not", (known,), types.BOOLEAN)
 
 
 def _exclude_each_other(one: Conjunction, other: Conjunction) -> bool:
-    """Whether no pair can satisfy both, as can be told from a null or from two constants."""
+    """Whether no pair can satisfy both, as far as a null test or two constants show."""
     for first, second in product(one, other):
         match first, second:
             case (Call("is_null", (value,)), Call(function, args)) | (Call(function, args), Call("is_null", (value,))):
@@ -381,7 +381,7 @@ def _exclude_each_other(one: Conjunction, other: Conjunction) -> bool:
 
 
 def _disjuncts(conjunct: Expression, binder: Binder) -> list[Conjunction]:
-    """The conjunct as a disjunction of conjunctions; empty if it is none, or has too many alternatives."""
+    """The conjunct as a disjunction of conjunctions; empty if it is not one, or has too many alternatives."""
     found = _normal_form(conjunct, binder)
     return found if 1 < len(found) <= MOST else []
 
@@ -401,7 +401,7 @@ def _normal_form(expression: Expression, binder: Binder) -> list[Conjunction]:
 
 
 def _product(factors: list[list[Conjunction]]) -> list[Conjunction]:
-    """All ways to take one of each; empty if there are too many."""
+    """All ways to take one of each factor; empty if there are too many."""
     size = 1
     for factor in factors:
         size *= len(factor)

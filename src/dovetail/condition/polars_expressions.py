@@ -1,8 +1,8 @@
-"""Polars expressions as conditions, as `join_where` has them: pl.col("x") <= pl.col("y").
+"""Polars expressions as conditions, as in `join_where`: pl.col("x") <= pl.col("y").
 
-A name is that of a left column; else that of a right one; else, without the suffix, that of a right column that a left
-one is called, too. Polars says what an expression is made of as JSON, whose names are Polars' own. What has another
-meaning in SQL, or none, is refused: so are divisions of whole numbers by // and %, which round another way.
+A name refers to a left column; else to a right one; else, without the suffix, to the right column of a name that both
+sides have. Expressions are read from Polars' JSON, which has Polars' own names. Anything with no or another meaning in
+SQL is refused, for example division of integers by // and %, which round differently.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_polars(condition: PolarsCondition, schemas: Schemas) -> Expression:
     """The condition as an expression over both sides."""
     try:
         tree = json.loads(condition.expression.meta.serialize(format="json"))
-    except Exception as error:  # of Python functions, Polars says that it cannot
+    except Exception as error:  # Polars cannot serialise Python functions
         raise ConditionError(f"the Polars expression {condition.expression} cannot be read. {INSTEAD}.") from error
     return _Reader(condition, schemas).read(tree)
 
@@ -94,7 +94,7 @@ class _Reader:
 
     def _binary(self, function: str, left: Expression, right: Expression) -> Expression:
         parts = [left, right]
-        if function in ("and", "or"):  # a long chain is not a deep tree
+        if function in ("and", "or"):  # one call, so that a long chain is not a deep tree
             flat = [a for p in parts for a in (p.args if isinstance(p, Call) and p.function == function else (p,))]
             return connect(function, flat)
         return Call(function, tuple(parts))

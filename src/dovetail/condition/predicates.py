@@ -1,10 +1,10 @@
-"""A condition as joins use it: typed predicates that can drive it, filters of one input, and a residual.
+"""A condition in the form that joins use: predicates that can drive it, filters of one input, and a residual.
 
-A strategy says which of the predicates find the candidates; all others only check them.
+A strategy selects the predicates that find the candidates; all others are checked on the candidates.
 
-Every predicate keeps its `source`, the conjuncts as they were written (after type casts). The source is the
-definition; the typed view is how to find candidates fast. Where the two could round differently (floating-point
-bands and distances), a kernel widens its search a little and lets the source decide.
+Every predicate keeps its `source`, the conjuncts as written (after type casts). The source is the definition; the typed
+view finds candidates fast. Where the two could round differently (floating-point bands and distances), a kernel widens
+its search a little and the source decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dovetail.core.codes import is_fixed
 from dovetail.core.rows import Side
 
 KeyPair = tuple[Expression, Expression]
-"""What is compared with what: of the left side, of the right side."""
+"""The two operands of a comparison: of the left side, of the right side."""
 
 KINDS = (
     "rectangles",
@@ -120,9 +120,9 @@ Predicate = Equal | NotEqual | Less | Band | Overlap | Rectangles | Distance
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How candidates are found: by equal keys, if there are any, and within them by another class of predicate."""
+    """How candidates are found: by equal keys, if there are any, and within them by one other class of predicate."""
 
-    kind: str  # the class besides equality, one of KINDS
+    kind: str  # the class of the predicates besides equality, one of KINDS
     equal: tuple[Equal, ...]
     predicates: tuple[Predicate, ...]  # of that class
 
@@ -136,12 +136,12 @@ class Strategy:
 
     @property
     def is_metric(self) -> bool:
-        """Whether it matters how far apart keys are, besides which is larger."""
+        """Whether distances between keys matter, besides their order."""
         return self.kind in ("distance", "two_bands", "band")
 
 
 def keys_of(predicate: Predicate) -> list[KeyPair]:
-    """What is compared with what."""
+    """The pairs of expressions that the predicate compares."""
     match predicate:
         case Rectangles(x, y):
             return keys_of(x) + keys_of(y)
@@ -153,7 +153,7 @@ def keys_of(predicate: Predicate) -> list[KeyPair]:
 
 
 def choose_strategy(predicates: Sequence[Predicate]) -> Strategy:
-    """The class of predicate with the best kernel, beside all equalities."""
+    """All equalities, and the class of predicate with the best kernel."""
     kind, driving = _class([p for p in predicates if not isinstance(p, Equal)])
     return Strategy(kind, tuple(p for p in predicates if isinstance(p, Equal)), driving)
 
@@ -183,7 +183,7 @@ def _class(predicates: Sequence[Predicate]) -> tuple[str, tuple[Predicate, ...]]
 
 
 def _is_plain(overlap: Overlap) -> bool:
-    """Whether all four borders have codes that can be compared with each other."""
+    """Whether all four bounds have codes that can be compared with each other."""
     borders = {type_of(e) for e in (overlap.left.low, overlap.left.high, overlap.right.low, overlap.right.high)}
     return len(borders) == 1 and is_fixed(borders.pop())
 
@@ -199,13 +199,13 @@ class Condition:
     predicates: tuple[Predicate, ...]
     filters: tuple[tuple[Expression, ...], tuple[Expression, ...]]
     residual: tuple[Expression, ...]
-    schemas: tuple[pa.Schema, pa.Schema] = field(hash=False)  # types that are defined in Python have no hash
+    schemas: tuple[pa.Schema, pa.Schema] = field(hash=False)  # types defined in Python have no hash
     text: str = field(compare=False, default="")
     alternatives: tuple[Condition, ...] = field(compare=False, default=(), repr=False)
-    """For a disjunction: conditions that find candidates by themselves. A pair satisfies at most one of them; whatever
-    passes the filters and satisfies one is a result. Empty where the conjunction drives the join, or nothing does."""
+    """For a disjunction: conditions that find candidates by themselves. A pair satisfies at most one of them; each pair
+    that passes the filters and satisfies one is a result. Empty if the conjunction drives the join, or nothing does."""
     strategy: Strategy = field(init=False, compare=False, repr=False)
-    """How candidates are found. It follows from the predicates and is chosen once."""
+    """How candidates are found. It follows from the predicates and is computed once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "strategy", choose_strategy(self.predicates))
@@ -216,22 +216,22 @@ class Condition:
 
     @property
     def conjuncts(self) -> tuple[Expression, ...]:
-        """Everything that both rows together must satisfy, as it was written."""
+        """All conjuncts that a pair must satisfy, as written."""
         return tuple(s for p in self.predicates for s in p.source) + self.residual
 
     def conjuncts_beside(self, covered: Sequence[Predicate]) -> tuple[Expression, ...]:
-        """What remains to be checked on candidates that satisfy the covered predicates."""
+        """The conjuncts still to be checked on candidates that satisfy the covered predicates."""
         sources = {source for predicate in covered for source in predicate.source}
         return tuple(conjunct for conjunct in self.conjuncts if conjunct not in sources)
 
     @property
     def finds_candidates(self) -> bool:
-        """Whether anything but a look at every pair does."""
+        """Whether candidates can be found without comparing every pair."""
         return bool(self.equalities or self.strategy.predicates or self.alternatives)
 
     @property
     def branches(self) -> tuple[Condition, ...]:
-        """The alternatives, with the filters of the whole."""
+        """The alternatives, each with the filters of the whole condition."""
         return tuple(
             replace(
                 one,

@@ -1,4 +1,4 @@
-"""Expressions as text: Spark SQL for Spark to evaluate, and a short form for people."""
+"""Renders expressions as text: Spark SQL for Spark to evaluate, and a short form for users."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ColumnName = Callable[[Column], str]
 
 t = pa.types
 
-# How tightly each operator binds; functions and names bind tightest.
+# Operator precedence; functions and names bind tightest.
 LOOSEST, OR, AND, NOT, COMPARISON, SUM, PRODUCT, NEGATION, TIGHTEST = range(9)
 LEVELS = {
     **dict.fromkeys(COMPARISONS, COMPARISON),
@@ -48,17 +48,17 @@ WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
 def qualify(column: Column) -> str:
-    """The default spelling: l.`name` or r.`name`."""
+    """The default column spelling: l.`name` or r.`name`."""
     return f"{column.side.alias}.{quote_name(column.name)}"
 
 
 def spark_sql(expression: Expression, column: ColumnName = qualify) -> str:
-    """Spark SQL. `column` says what a column is called where the text will be used."""
+    """Spark SQL. `column` returns the name of a column in the context where the text is used."""
     return _Spark(column).render(expression)
 
 
 def text_of(expression: Expression) -> str:
-    """A short form for people: casts that change no value are left out."""
+    """A short form for users: casts that change no value are left out."""
     return _Human(_short).render(expression)
 
 
@@ -83,7 +83,7 @@ class _Spark:
                 return f"({constant})" if constant.startswith("-") and outer >= NEGATION else constant  # "--" comments
             case Opaque():
                 return self.opaque(expression)
-            case Call("sort_key", (nested,)):  # Spark compares structs and lists themselves, by the same rules
+            case Call("sort_key", (nested,)):  # Spark compares structs and lists directly, by the same rules
                 return self.render(nested, outer)
             case Call():
                 result, level = self.call(expression), self.level(expression)
@@ -234,7 +234,7 @@ INTEGER_SUFFIXES = {"TINYINT": "Y", "SMALLINT": "S", "INT": "", "BIGINT": "L"}
 
 
 def _is_silent(inner: Expression, target: pa.DataType | None) -> bool:
-    """Whether people can do without seeing this cast."""
+    """Whether the cast can be hidden from users."""
     if inner.type is None or target is None:
         return False
     return _keeps_sense(inner.type, target)
@@ -301,7 +301,7 @@ def _human_duration(micros: int) -> str:
 
 
 def describe(predicate: Predicate) -> str:
-    """One line for explain."""
+    """One line for `explain`."""
     match predicate:
         case Equal(left, right):
             return f"{text_of(left)} = {text_of(right)}"
@@ -323,7 +323,7 @@ def describe(predicate: Predicate) -> str:
 
 
 def conjunction(predicates: Iterable[Predicate]) -> str:
-    """Several predicates, for explain."""
+    """Several predicates, for `explain`."""
     return " AND ".join(map(describe, predicates))
 
 
@@ -334,6 +334,6 @@ def _overlap(overlap: Overlap) -> str:
 
 
 def condition_text(condition: Condition) -> str:
-    """The whole condition as a conjunction, for people."""
+    """The whole condition as a conjunction, for users."""
     filters = (f for side in condition.filters for f in side)
     return " AND ".join(_Human(_short).render(c, AND) for c in (*condition.conjuncts, *filters)) or "TRUE"

@@ -1,10 +1,10 @@
-"""What is selected of the pairs of a join, read from SQL text: aggregates, the columns that group them, and an order.
+"""Parses what is selected from the pairs of a join: aggregates, the columns to group by, and an order.
 
     {"n": "count(*)", "total": "sum(r.amount * 2)"}        by=["l.region", "l.day"]
     order_by=["l.x", "r.y DESC", "l.a + 1 ASC NULLS LAST"]
 
-An aggregate takes an expression over one side. Types are Spark's: integers add up to bigint, decimal(p, s) to decimal(p
-+ 10, s), and have an average of decimal(p + 4, s + 4), with at most 38 digits.
+An aggregate takes an expression over one side. Types are Spark's: sums of integers are bigint, sums of decimal(p, s)
+are decimal(p + 10, s) and averages decimal(p + 4, s + 4), with at most 38 digits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CHOSEN: dict[type[exp.Expr], Function] = {
     exp.First: "first",
     exp.Last: "last",
 }
-"""Functions that give the value of one partner."""
+"""Functions that return the value of one partner."""
 COVERAGE = "coverage"
 KNOWN = "count(*), count(x), sum(x), avg(x), min(x) and max(x)"
 IN_PROCESS = (
@@ -68,7 +68,7 @@ class Aggregate:
     function: Function
     value: Expression | None  # None: count(*)
     type: pa.DataType
-    other: Expression | None = None  # min_by, max_by: by what the partner is chosen; coverage: where intervals end
+    other: Expression | None = None  # min_by, max_by: the key that selects the partner; coverage: the ends of intervals
 
     @property
     def text(self) -> str:
@@ -78,7 +78,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class GroupColumn:
-    """A column of one side whose values are groups, called `name` in the result."""
+    """A column of one side to group by, called `name` in the result."""
 
     name: str
     side: Side
@@ -93,7 +93,7 @@ def parse_aggregates(
     *,
     in_process: bool = False,
 ) -> tuple[Aggregate, ...]:
-    """Each aggregate, bound to the two schemas. Some are computed in process only: they need all partners at once."""
+    """The aggregates, bound to the two schemas. Some are computed in process only: they need all partners at once."""
     if not isinstance(aggregates, Mapping):
         raise InputError(
             f"aggregates are a dict of names and SQL, such as {{'total': 'sum(r.amount)'}}; "
@@ -133,7 +133,7 @@ def _aggregate(name: Any, text: Any, binder: Binder, in_process: bool) -> Aggreg
 
 
 def _of_partners(name: str, text: str, tree: exp.Expr, binder: Binder) -> Aggregate:
-    """The value of one partner, or what the intervals of all cover."""
+    """An aggregate that is the value of one partner, or the length that the intervals of all partners cover."""
     function = CHOSEN.get(type(tree), "coverage")
     given = tree.expressions if function == "coverage" else [tree.this, tree.expression]
     found = [_value(text, one, binder) for one in given if one is not None]
@@ -174,7 +174,7 @@ def _value(text: str, tree: exp.Expr, binder: Binder) -> Expression:
             f"{text}: an aggregate takes an expression over one side, and this one reads both. "
             "Aggregate each side by itself, or join and aggregate the result."
         )
-    evaluate(value, *(empty_batch(schema) for schema in binder.schemas))  # what cannot be evaluated shows up now
+    evaluate(value, *(empty_batch(schema) for schema in binder.schemas))  # fails now if it cannot be evaluated
     return value
 
 
@@ -204,7 +204,7 @@ def _result_type(text: str, function: Function, value: Expression) -> pa.DataTyp
 def parse_by(
     by: str | Sequence[str] | None, left_schema: pa.Schema, right_schema: pa.Schema, zone: str | None = None
 ) -> tuple[GroupColumn, ...]:
-    """The columns to group by, all of one side. None: no groups, all pairs are one."""
+    """The columns to group by, all of one side. None: no groups, one result for all pairs."""
     if by is None:
         return ()
     texts: Any = [by] if isinstance(by, str) else by
@@ -239,7 +239,7 @@ def _column(text: str, binder: Binder) -> Column:
 
 
 def check_aggregated(how: str, by: Sequence[GroupColumn]) -> JoinType:
-    """The join type, if there are aggregates over it."""
+    """The join type, checked to support aggregates."""
     read = JoinType.read(how)
     if read not in (JoinType.INNER, JoinType.LEFT):
         raise InputError(
@@ -255,7 +255,7 @@ def check_aggregated(how: str, by: Sequence[GroupColumn]) -> JoinType:
 
 
 def check_names(by: Sequence[GroupColumn], aggregates: Sequence[Aggregate]) -> None:
-    """Columns of the result must have different names."""
+    """Check that columns of the result have different names."""
     seen: set[str] = set()
     for name in [*(column.name for column in by), *(aggregate.name for aggregate in aggregates)]:
         if name in seen:
@@ -264,7 +264,7 @@ def check_names(by: Sequence[GroupColumn], aggregates: Sequence[Aggregate]) -> N
 
 
 class OrderKey(NamedTuple):
-    """An expression over one side, and which of its values come first."""
+    """An expression over one side, and the direction of the order."""
 
     value: Expression
     side: Side
@@ -282,7 +282,7 @@ def parse_order(
 ) -> tuple[OrderKey, ...]:
     """The keys, bound to the two schemas. As in Spark, nulls come first in ascending order and last in descending.
 
-    Text that is trusted may call every function of Spark.
+    Trusted text may call every function of Spark.
     """
     texts: Any = [order_by] if isinstance(order_by, str) else order_by
     if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):
@@ -295,7 +295,7 @@ def parse_order(
 
 def _order_key(text: str, binder: Binder, in_process: bool, trusted: bool) -> OrderKey:
     found = DIRECTION.match(text)
-    assert found is not None  # it matches any text
+    assert found is not None  # the pattern matches any text
     expression, direction, nulls = found.groups()
     value = binder.bind(Translator(binder.schemas, trusted).condition(parse_text(expression, "order")))
     sides = sides_of(value)
@@ -305,7 +305,7 @@ def _order_key(text: str, binder: Binder, in_process: bool, trusted: bool) -> Or
     if pa.types.is_nested(type_of(value)):
         value = sort_key(value)
     if in_process or not is_opaque(value):
-        evaluate(value, *(empty_batch(schema) for schema in binder.schemas))  # what cannot be evaluated shows up now
+        evaluate(value, *(empty_batch(schema) for schema in binder.schemas))  # fails now if it cannot be evaluated
     descending = (direction or "").lower() == "desc"
     nulls_first = not descending if nulls is None else nulls.lower() == "first"
     return OrderKey(value, next(iter(sides)), descending, nulls_first)

@@ -1,4 +1,4 @@
-"""Structs and lists as byte strings that compare as the values do: memcomparable keys, as RocksDB users call them.
+"""Structs and lists as byte strings that sort as the values do: memcomparable keys, as in RocksDB.
 
     value a < b   <=>   key(a) < key(b)            value a = b   <=>   key(a) = key(b)
 
@@ -8,8 +8,8 @@
     list              present  its elements, one after the other   00
 
 The order is Spark's: field by field, element by element, null before everything else and equal to null, a list before
-those that it begins. A null has the key of its type's empty value behind another first byte, so that keys of
-fixed-width types have a fixed width. No part begins with FF, which is why one 00 can end a string.
+longer lists that start with it. A null is encoded as another first byte and the key of the type's empty value, so keys
+of fixed-width types have a fixed width. No part begins with FF, which is why one 00 can end a string.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Words = NDArray[np.int64]
 END, NULL, PRESENT = 0, 1, 2  # the end of a list comes before any element
 ESCAPED = b"\0\xff"
 SIGN = 0x80
-BLOCK = 1 << 14  # rows at a time: what is in between stays in the cache
+BLOCK = 1 << 14  # rows per block: intermediate arrays stay in the cache
 NARROW = {pa.bool_(): 1, pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.date32(): 4}
 
 
@@ -47,11 +47,11 @@ class Strings(NamedTuple):
 
 
 Part = Bytes | Strings
-"""One byte string per row: a line each, where the type says how long they are."""
+"""One byte string per row; a row of a matrix, if the type fixes the length."""
 
 
 def sort_keys(array: pa.Array) -> pa.Array:
-    """The keys of a column of structs or lists; null where the struct or list itself is."""
+    """The keys of a column of structs or lists; null if the struct or list itself is null."""
     blocks = [_keys(decode(array.slice(start, BLOCK))) for start in range(0, max(len(array), 1), BLOCK)]
     return blocks[0] if len(blocks) == 1 else pa.concat_arrays(blocks)
 
@@ -63,7 +63,7 @@ def _keys(array: pa.Array) -> pa.Array:
 
 
 def _part(array: pa.Array) -> Part:
-    """A byte that says whether there is a value, and the value."""
+    """A byte that says whether there is a value, then the value."""
     first = _constant(PRESENT, len(array))
     if array.null_count:
         first[~np.asarray(array.is_valid())] = NULL
@@ -73,7 +73,7 @@ def _part(array: pa.Array) -> Part:
 def _value(array: pa.Array) -> list[Part]:
     type_ = array.type
     if t.is_struct(type_):
-        return [_part(decode(field)) for field in array.flatten()]  # flatten: what is inside a null is null
+        return [_part(decode(field)) for field in array.flatten()]  # flatten: fields of a null struct become null
     if types.is_list(type_):
         offsets, values = elements(array)
         strings = _strings(_part(decode(values)))
@@ -119,7 +119,7 @@ def _constant(byte: int, rows: int) -> Bytes:
 
 
 def _join(parts: list[Part]) -> Part:
-    """The parts of each row, one behind the other."""
+    """The parts of each row, concatenated."""
     if _all_lines(parts):
         return np.concatenate(parts, axis=1)
     sizes = sum(_sizes(part) for part in parts)

@@ -1,13 +1,13 @@
-"""The functions of Spark that text may call: those that compute a value from their arguments, and do nothing else.
+"""The allowlist of Spark functions that SQL text may call: those that only compute a value from their arguments.
 
-Text may come from elsewhere, and Spark has functions that call any method of Java in the driver (java_method, reflect,
-try_reflect), read a file (those of Avro, Protobuf and XML take a place of a schema) or differ from call to call (rand,
-uuid, aes_encrypt). What a session has registered, or a catalogue has, can do anything. So all text that Spark is to
-evaluate is looked at first, as it will be given to Spark: a word before a parenthesis is on the list, or it is refused.
-Names with a dot before them are functions of a catalogue, also if Spark has one of that name.
+Text may come from untrusted sources, and Spark has functions that call any Java method in the driver (java_method,
+reflect, try_reflect), read files (the Avro, Protobuf and XML functions take a path as schema) or are not deterministic
+(rand, uuid, aes_encrypt). Functions that a session or a catalogue has registered can do anything. So all text that
+Spark will evaluate is checked first, in the form it is passed to Spark: a word before a parenthesis must be on the
+list. Names with a dot before them are functions of a catalogue, even if Spark has one of that name.
 
-The list has the functions of Spark 4.3, in the groups of its documentation. Aggregates, generators and window functions
-have no place in a condition.
+The list has the functions of Spark 4.3, grouped as in its documentation. Aggregates, generators and window functions
+are not allowed in a condition.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ FUNCTIONS = frozenset(
     aes_decrypt assert_true bitmap_bit_position bitmap_bucket_number bitmap_count current_catalog
     current_database current_path current_schema current_user hmac raise_error session_user try_aes_decrypt
     typeof user version try_cast timestampadd timestampdiff
-    """.split()  # noqa: SIM905  one name to a line would be a page of eight
+    """.split()  # noqa: SIM905  one name per line would be eight pages
 )
 KEYWORDS = frozenset(
     """
@@ -89,9 +89,9 @@ KEYWORDS = frozenset(
     like not numeric or overlaps placing regexp rlike some then to trailing varchar when character
     """.split()  # noqa: SIM905
 )
-"""Words that may stand before a parenthesis without being a call. Types have their length there."""
+"""Words that may stand before a parenthesis without being a call. Types take their length there."""
 STATEMENTS = frozenset({"select", "table", "using", "values", "with"})
-"""Words of queries, which are refused where they are parsed: a query can start programs (TRANSFORM … USING)."""
+"""Keywords of queries, which are refused where they are parsed: a query can start programs (TRANSFORM … USING)."""
 
 
 def refuse_calls(sql: str) -> None:

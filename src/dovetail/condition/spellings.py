@@ -1,11 +1,11 @@
-"""As-of and nearest joins as what they are short for: a condition, and an order of the partners it allows.
+"""Expands as-of and nearest joins into a condition, and an order of the partners it allows.
 
     asof(on="ts", by="symbol")                  l.symbol = r.symbol AND l.ts >= r.ts         first 1 by r.ts DESC
     asof(…, direction="nearest")                l.symbol = r.symbol                          first 1 by abs(l.ts - r.ts)
     nearest(on=["x", "y"], k=3, within=5)       distance(l.x, l.y, r.x, r.y) <= 5            first 3 by distance(…)
     nearest(on=("start", "end"))                l.start IS NOT NULL AND …                    first 1 by greatest(…, 0)
 
-A name stands for a column of both inputs, a pair of names for one of each.
+A name means a column of both inputs, a pair of names one of each.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ INTERVAL_ENDS = 2
 
 
 class Spelling(NamedTuple):
-    """The condition as SQL text, and by what the partners are put in order."""
+    """The condition as SQL text, and the order of the partners."""
 
     on: str
     order_by: str
@@ -75,7 +75,7 @@ def spell_asof(schemas: Schemas, on: Any, by: Any, direction: str, tolerance: An
 
 
 def spell_nearest(schemas: Schemas, on: Any, by: Any, within: Any, direction: str) -> Spelling:
-    """The partners whose distance is smallest: of numbers, points, intervals or vectors."""
+    """The partners with the smallest distance between numbers, points, intervals or vectors."""
     conditions = _equalities(by)
     if isinstance(on, tuple):
         return _between_intervals(schemas, on, conditions, within, direction)
@@ -104,7 +104,7 @@ def _between_intervals(
     bound = _length("within", within, schemas, start)
     if direction == "both":
         zero = _length("within", 0 if _is_number(schemas, start) else timedelta(0), schemas, start)
-        apart = f"greatest({right_start} - {left_end}, {left_start} - {right_end}, {zero})"  # passes over nulls
+        apart = f"greatest({right_start} - {left_end}, {left_start} - {right_end}, {zero})"  # ignores nulls
         ends = (left_start, left_end, right_start, right_end)
         conditions = [*conditions, *(f"{end} IS NOT NULL" for end in ends)]
     elif direction == "upstream":

@@ -1,8 +1,8 @@
-"""SQL text with the aliases l and r, in Spark's dialect, to an unbound expression.
+"""Parses SQL text with the aliases l and r, in Spark's dialect, into an unbound expression.
 
-sqlglot descends through twenty functions for each parenthesis and gives a chain of a thousand ORs a thousand levels:
-more than Python's stack has. Generated conditions are like that. So the text is taken apart at its connectives first,
-sqlglot parses what is between them, and the pieces are put together as trees that are as flat as can be.
+sqlglot recurses through twenty functions for each parenthesis and nests a chain of a thousand ORs a thousand levels
+deep, which exceeds Python's stack. Generated conditions look like that. So the text is first split at its connectives,
+sqlglot parses the clauses between them, and the pieces are combined into trees that are as flat as possible.
 
     NOT (a = 1 AND b BETWEEN 2 AND 3) OR c        groups     [ NOT [ · AND · ] OR · ]
          \\___/     \\_______________/    |         clauses    a = 1    b BETWEEN 2 AND 3    c
@@ -35,15 +35,15 @@ ParseClause = Callable[[Sequence[Token]], exp.Expr]
 
 
 def read_sql(text: str, schemas: names.Schemas, trusted: bool = False) -> Expression:
-    """The condition as an expression; columns are resolved against the two schemas.
+    """The condition as an expression, with columns resolved against the two schemas.
 
-    Text that is trusted may call every function of Spark.
+    Trusted text may call every function of Spark.
     """
     return Translator(schemas, trusted).condition(parse_text(text))
 
 
 def read_predicate(text: str, kind: str) -> str:
-    """A predicate for Spark over the columns of one input, in which nothing is called that does more than compute."""
+    """A predicate for Spark over the columns of one input. It may only call functions that compute a value."""
     tree = parse_text(text, kind)
     refuse(tree)
     sql = spark_text(tree)
@@ -52,7 +52,7 @@ def read_predicate(text: str, kind: str) -> str:
 
 
 def parse_text(text: str, kind: str = "condition") -> exp.Expr:
-    """One sqlglot tree, or a ConditionError that points at the place. `kind` is what messages call it."""
+    """One sqlglot tree, or a ConditionError that points at the place. `kind` is what messages call the text."""
     try:
         tokens = joined_quotes(DIALECT.tokenize(text), text)
     except TokenError:
@@ -66,7 +66,7 @@ def parse_text(text: str, kind: str = "condition") -> exp.Expr:
 
 
 def _parse_whole(text: str, tokens: list[Token], kind: str) -> exp.Expr:
-    """What is no list of clauses, or a wrong one: sqlglot says what is wrong with it best."""
+    """Parse text that is not a valid list of clauses: sqlglot gives the best error messages."""
     try:
         statements = DIALECT.parser().parse(tokens, text)
     except ParseError as error:
@@ -99,7 +99,7 @@ def too_deep(kind: str = "condition") -> ConditionError:
 
 
 def joined_quotes(tokens: list[Token], text: str) -> list[Token]:
-    """'it''s' is one string with a quote in it (Spark 4), which sqlglot's Spark dialect reads as two strings."""
+    """'it''s' is one string that contains a quote (Spark 4); sqlglot's Spark dialect reads two strings."""
     joined: list[Token] = []
     for token in tokens:
         last = joined[-1] if joined else None
@@ -134,12 +134,12 @@ def _parse_message(text: str, error: ParseError, kind: str) -> str:
 
 
 def _quoted_word(text: str) -> str:
-    """What to do if a word of SQL is the name of a column."""
+    """Advice for an error message, if an SQL keyword is the name of a column."""
     return f": if it is a column, write l.{text}, r.{text} or `{text}`" if text.isidentifier() else ""
 
 
 def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:
-    """An opaque expression's SQL, its columns spelled the way the caller wants them."""
+    """The SQL of an opaque expression, with columns spelled as the caller wants."""
     known = {(c.side, c.name): c for c in expression.columns}
 
     def respell(node: exp.Expr) -> exp.Expr:
@@ -156,11 +156,11 @@ def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:
 
 
 class Unreadable(Exception):  # noqa: N818  it is caught: the whole text is then parsed at once
-    """The tokens do not nest as a condition's do."""
+    """The tokens are not nested as in a condition."""
 
 
 class _Chain(NamedTuple):
-    """a AND b AND c, or a OR b OR c; none of the parts is a chain of that kind."""
+    """a AND b AND c, or a OR b OR c; no part is a chain of the same kind."""
 
     kind: type[exp.And] | type[exp.Or]
     parts: list[exp.Expr | _Chain]
@@ -171,10 +171,10 @@ _Part = exp.Expr | _Chain
 
 @dataclass(slots=True)
 class _Group:
-    """What stands in a pair of parentheses so far: alternatives, each of them a list of conjuncts."""
+    """The contents of a pair of parentheses so far: alternatives, each a list of conjuncts."""
 
-    end: int  # where its closing parenthesis is
-    negations: int = 0  # how many NOTs are before it
+    end: int  # the position of its closing parenthesis
+    negations: int = 0  # NOTs before it
     alternatives: list[list[_Part]] = field(default_factory=lambda: [[]])
 
     def add(self, part: _Part) -> None:
@@ -188,7 +188,7 @@ class _Group:
 
 
 def parse_clauses(tokens: Sequence[Token], parse_clause: ParseClause) -> exp.Expr:
-    """The condition as one tree. Raises Unreadable, or what `parse_clause` raises, where the text is no condition."""
+    """The condition as one tree. Raises Unreadable, or what `parse_clause` raises, if the text is not a condition."""
     kinds = [_kind(tokens, i) for i in range(len(tokens))]
     ends = _ends(kinds)
     groups = [_Group(len(tokens))]
@@ -215,13 +215,13 @@ def parse_clauses(tokens: Sequence[Token], parse_clause: ParseClause) -> exp.Exp
 
 
 def _kind(tokens: Sequence[Token], place: int) -> TokenType:
-    """The type of a token; behind a dot, even a keyword is a name."""
+    """The type of a token; after a dot, even a keyword is a name."""
     after_dot = place > 0 and tokens[place - 1].token_type is TokenType.DOT
     return TokenType.VAR if after_dot else tokens[place].token_type
 
 
 def _ends(kinds: Sequence[TokenType]) -> dict[int, int]:
-    """Where parentheses, brackets and CASEs end, by where they begin."""
+    """The ends of parentheses, brackets and CASEs, by their start."""
     ends: dict[int, int] = {}
     open_: list[int] = []
     for place, kind in enumerate(kinds):
@@ -241,7 +241,7 @@ def _ends(kinds: Sequence[TokenType]) -> dict[int, int]:
 
 
 def _open(kinds: Sequence[TokenType], ends: dict[int, int], place: int, limit: int) -> _Group | None:
-    """The group that begins here: parentheses, with or without NOT, that are all there is up to the next connective."""
+    """The group that starts here: parentheses, optionally after NOT, that extend to the next connective."""
     first = _skip_nots(kinds, place)
     if first >= limit or kinds[first] is not TokenType.L_PAREN:
         return None
@@ -263,7 +263,7 @@ def _skip_nots(kinds: Sequence[TokenType], place: int) -> int:
 
 
 def _clause_end(kinds: Sequence[TokenType], ends: dict[int, int], place: int, limit: int) -> int:
-    """The next connective at this level. The first AND behind a BETWEEN is none."""
+    """The position of the next connective at this level. The first AND after a BETWEEN does not count."""
     betweens = 0
     while place < limit:
         kind = kinds[place]
@@ -287,7 +287,7 @@ def _chain(kind: type[exp.And] | type[exp.Or], parts: list[_Part]) -> _Part:
 
 
 def _tree(part: _Part, enclosed: bool = False) -> exp.Expr:
-    """A balanced tree, whose depth is the logarithm of the number of parts."""
+    """A balanced tree; its depth is logarithmic in the number of parts."""
     if not isinstance(part, _Chain):
         return part
     trees = [_tree(inner, enclosed=True) for inner in part.parts]

@@ -1,12 +1,12 @@
-"""How a condition bounds the time of one input by the time of the other.
+"""Finds how a condition bounds the time of one input by the time of the other.
 
     r.ts BETWEEN l.ts AND l.ts + INTERVAL 1 HOUR      -1 hour <= l.ts - r.ts <= 0
     abs(l.ts - r.ts) <= INTERVAL 5 MINUTES            -5 minutes <= l.ts - r.ts <= 5 minutes
     l.ts = r.ts                                       0 <= l.ts - r.ts <= 0
     CAST(l.ts AS BIGINT) > CAST(r.ts AS BIGINT) - 60  -62 seconds <= l.ts - r.ts: whole seconds are not exact
 
-Any linear form of one timestamp of each input is a bound. Joins of streams use them to tell when a row has had its last
-chance of a partner.
+Any linear form of one timestamp per input is a bound. Joins of streams use bounds to decide when a row can no longer
+find a partner.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class TimeBound(NamedTuple):
     below: bool  # whether the difference is bounded from below
     offset: int  # microseconds
     strict: bool = False  # > and <
-    equal: bool = False  # of left = right, up to a constant
+    equal: bool = False  # part of left = right, up to a constant
 
 
 class _Sum(NamedTuple):
-    """Columns by their factors, a constant, and by how much casts may have moved the sum; microseconds or seconds."""
+    """Columns with their factors, a constant, and the error that casts may have added; in microseconds or seconds."""
 
     factors: dict[Column, Fraction]
     constant: Fraction
@@ -78,7 +78,7 @@ def _bounds(conjunct: Expression) -> list[TimeBound]:
 
 
 def _bound(operator: str, total: _Sum) -> list[TimeBound]:
-    """What `total operator 0` says of two columns."""
+    """The bounds that `total operator 0` implies for two columns."""
     factors = {column: factor for column, factor in total.factors.items() if factor}
     if sorted(column.side for column in factors) != [Side.LEFT, Side.RIGHT]:
         return []
@@ -100,7 +100,7 @@ def _bound(operator: str, total: _Sum) -> list[TimeBound]:
 
 
 def _outwards(offset: Fraction, slack: Fraction) -> tuple[int, int]:
-    """Whole microseconds, no tighter than the bound."""
+    """The bounds in whole microseconds, rounded outwards."""
     low, high = offset - slack, offset + slack
     return low.numerator // low.denominator, -(-high.numerator // high.denominator)
 
@@ -131,12 +131,12 @@ def _sum(expression: Expression) -> _Sum | None:
 
 
 def _cast(inner: Expression, target: pa.DataType) -> _Sum | None:
-    """Casts that keep a sum what it is: of timestamps to seconds, and between numbers."""
+    """Casts that keep a sum linear: from timestamps to seconds, and between numbers."""
     found, source = _sum(inner), type_of(inner)
     if found is None:
         return None
     if t.is_timestamp(source):
-        if t.is_timestamp(target):  # local times and instants differ by more in summer than in winter
+        if t.is_timestamp(target):  # their difference changes with daylight saving time
             return found if (source.tz is None) == (target.tz is None) else None
         seconds = found.times(Fraction(1, SECOND))
         return seconds._replace(slack=seconds.slack + 1) if t.is_integer(target) else None

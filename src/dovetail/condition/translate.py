@@ -1,4 +1,4 @@
-"""sqlglot's tree to ours. What has no place in a join condition is refused; what only Spark knows becomes opaque."""
+"""Translates sqlglot's tree to ours. Some constructs are refused; those that only Spark knows become opaque."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _is_constant(node: exp.Expr) -> bool:
 
 
 def interval_of(node: exp.Expr) -> literals.CalendarInterval | None:
-    """The interval that a node is, if it is one with constant amounts."""
+    """The interval that a node represents, if its amounts are constant."""
     if isinstance(node, exp.Add):  # INTERVAL 1 DAY 2 HOURS
         first, second = interval_of(node.this), interval_of(node.expression)
         if first is None or second is None:
@@ -105,7 +105,7 @@ def side_of(alias: str) -> Side | None:
 
 
 class Translator:
-    """With `trusted`, what becomes opaque may call any function; else only those that do nothing but compute."""
+    """Translates one condition. With `trusted`, opaque parts may call any function; else only listed ones."""
 
     def __init__(self, schemas: names.Schemas, trusted: bool = False) -> None:
         self.schemas = schemas
@@ -129,7 +129,7 @@ class Translator:
         return Call(function, tuple(self.expression(node) for node in nodes))
 
     def _opaque(self, node: exp.Expr) -> Expression:
-        """Text for Spark, with columns spelled as the schemas do."""
+        """Text for Spark, with columns spelled as in the schemas."""
         node = node.copy()
         bound = {p.name for lam in node.find_all(exp.Lambda) for p in lam.expressions}
         columns = []
@@ -153,7 +153,7 @@ class Translator:
     # Names
 
     def _resolve_name(self, node: exp.Column) -> tuple[Column, list[str]]:
-        """The column and the struct fields that a dotted name means."""
+        """The column and the struct fields that a dotted name refers to."""
         parts = [part.name for part in node.parts]
         side = side_of(parts[0]) if len(parts) > 1 else None
         if side is not None:
@@ -222,7 +222,7 @@ class Translator:
         return found
 
     def _refuse_itself(self, node: exp.Expr, column: Column) -> None:
-        """A name without l. or r. that one input only has, beside the same column with it: a prefix is missing."""
+        """Refuse a comparison of a column with itself, where one of the two has no l. or r.: a prefix is missing."""
         if any(isinstance(part, exp.Column) and not part.table for part in (node.this, node.expression)):
             one, other = column.side.alias, column.side.other.alias
             raise ConditionError(
@@ -244,7 +244,7 @@ class Translator:
         return Call(function, tuple(operands))
 
     def _plus_interval(self, function: str, point: exp.Expr, node: exp.Expr) -> Expression | None:
-        """Something ± an interval that has months in it."""
+        """An expression ± an interval that contains months."""
         found = interval_of(node)
         if found is None or not found.months:
             return None
@@ -268,7 +268,7 @@ class Translator:
         raise ConditionError(f"{function} does not apply to tuples: {spark_text(left)}.")
 
     def _bits(self, node: exp.Expr) -> Expression:
-        """& | ~ on whole numbers, for Spark."""
+        """& | ~ on integers, for Spark."""
         refuse_symbols(node)
         return self._opaque(node)
 
@@ -355,11 +355,11 @@ class Translator:
         return self._call("concat", node.this, node.expression)
 
     def _texts(self, node: exp.Expr) -> Expression:
-        """'a' 'b' is one text."""
+        """Adjacent string constants ('a' 'b') are one string."""
         return self._call("concat", *node.expressions)
 
     def _function(self, function: Function, node: exp.Expr, args: list[exp.Expr]) -> Expression:
-        """A function of the table, called by the node; opaque, if only Spark evaluates this call of it."""
+        """A call of a function in the table; opaque if only Spark evaluates this call."""
         kinds = function.kinds(len(args))
         varying = any(k is Kind.CONSTANT and not _is_constant(arg) for k, arg in zip(kinds, args, strict=True))
         wider = varying or len(args) > len(function.takes)
@@ -375,11 +375,11 @@ class Translator:
 
     def _extract(self, node: exp.Expr) -> Expression:
         part = node.this.name.lower()
-        whole = part in ("year", "month", "day", "hour", "minute")  # seconds come with a fraction
+        whole = part in ("year", "month", "day", "hour", "minute")  # seconds have a fraction
         return self._call(part, node.expression) if whole else self._opaque(node)
 
     def _truncate(self, node: exp.Expr) -> Expression:
-        """date_trunc(unit, timestamp), and trunc(date, unit), which gives a date."""
+        """date_trunc(unit, timestamp), and trunc(date, unit), which returns a date."""
         name = node.args["unit"].name.lower()
         unit = TRUNCATION_NAMES.get(name, name)
         if unit not in TRUNCATIONS:
@@ -417,7 +417,7 @@ class Translator:
 
 
 def _strip_cast(node: exp.Expr) -> exp.Expr:
-    """sqlglot wraps the arguments of datediff() in casts to dates that the text does not have."""
+    """Removes the casts to dates that sqlglot adds to the arguments of datediff() and the text does not have."""
     return node.this if isinstance(node, exp.TsOrDsToDate) and not node.args.get("safe") else node
 
 

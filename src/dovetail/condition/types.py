@@ -1,11 +1,11 @@
-"""Which type two values share, and which type arithmetic gives: Spark's ANSI rules, on Arrow types.
+"""The common type of two values, and the result type of arithmetic: Spark's ANSI rules, on Arrow types.
 
-Deliberate differences. Integer arithmetic is always carried out in 64 bits (Spark: in the wider operand's width), so it
-overflows later than in Spark and never earlier. Decimals are compared digit by digit, in up to 76 digits (Spark rounds
-to what fits in 38: 0.4 = 0 where one side has 38 whole digits). Text is never silently read as a number. An interval of
-days is a multiple of 24 hours (Spark adds days on the session's calendar, which differs where clocks change). Tuples
-are compared part by part, so that null never matches (Spark compares them as structs, where null equals null). Parts of
-structs and lists are widened as other values are (Spark refuses decimals of two scales, and fields of two names).
+Deliberate differences. Integer arithmetic is always 64 bits wide (Spark: as wide as the wider operand), so it overflows
+later than in Spark and never earlier. Decimals are compared exactly, with up to 76 digits (Spark rounds to 38 digits:
+0.4 = 0 if one side has 38 whole digits). Text is never silently parsed as a number. An interval of days is a multiple
+of 24 hours (Spark adds days in the session's calendar, which differs where clocks change). Tuples are compared part by
+part, so null never matches (Spark compares them as structs, where null equals null). Parts of structs and lists are
+widened like other values (Spark refuses decimals of different scales, and fields of different names).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from dovetail.condition.expression import quote_name
 
-MOST_DIGITS = 38  # that a decimal has in Spark
-WIDEST = 76  # that one has in Arrow
+MOST_DIGITS = 38  # digits of a decimal in Spark
+WIDEST = 76  # digits of a decimal in Arrow
 UNITS = ("s", "ms", "us", "ns")
 INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
@@ -27,16 +27,16 @@ DOUBLE = pa.float64()
 STRING = pa.string()
 DATE = pa.date32()
 DAY = pa.duration("s")
-"""The type of a difference of dates, and of whole days to add to a date."""
+"""The type of a difference of dates, and of whole days that are added to a date."""
 
 SORT_KEY = pa.large_binary()
-"""The type of the byte strings as which structs and lists are compared."""
+"""The type of the byte strings that represent structs and lists in comparisons."""
 
 SPARK_MARKS = frozenset({b"variant", b"geometry", b"geography"})
-"""How Spark marks a field of a struct in Arrow that is a value of a type of its own."""
+"""How Spark marks, in Arrow, a struct that represents a special type."""
 
 SESSION_TIMESTAMP = pa.timestamp("us", "session")
-"""What CAST(… AS TIMESTAMP) asks for before binding decides which zone that is."""
+"""The type of CAST(… AS TIMESTAMP) until binding decides which zone it has."""
 
 
 def is_text(type_: pa.DataType) -> bool:
@@ -73,17 +73,17 @@ def is_instant(type_: pa.DataType) -> bool:
 
 
 def is_period(type_: pa.DataType | None) -> bool:
-    """Whether values are pandas' periods: numbers that mean something together with a frequency only."""
+    """Whether values are pandas' periods: numbers that are only meaningful together with a frequency."""
     return isinstance(type_, pa.BaseExtensionType) and type_.extension_name == "pandas.period"
 
 
 def has_spark_mark(type_: pa.DataType) -> bool:
-    """Whether a struct stands for a VARIANT or a place on earth, of which the bytes say nothing about equality."""
+    """Whether a struct represents a VARIANT or a geographic value, whose bytes do not show equality."""
     return bool(t.is_struct(type_) and any(SPARK_MARKS & set(field.metadata or ()) for field in type_))
 
 
 def plain(type_: pa.DataType) -> pa.DataType:
-    """The type that values of this one are compared in: encodings and rare widths are undone."""
+    """The type that values of this one are compared in: encodings and rare widths are removed."""
     if isinstance(type_, pa.BaseExtensionType):
         return plain(type_.storage_type)
     if t.is_dictionary(type_) or t.is_run_end_encoded(type_):
@@ -102,9 +102,9 @@ def plain(type_: pa.DataType) -> pa.DataType:
 
 
 def common(left: pa.DataType, right: pa.DataType, zone: str | None = None) -> pa.DataType | None:
-    """The one type in which two plain types are compared; None if they cannot be.
+    """The common type in which two plain types are compared; None if they cannot be.
 
-    Zones are the caller's business; inside structs and lists, timestamps without one are in `zone`.
+    The caller handles time zones; inside structs and lists, timestamps without one are in `zone`.
     """
     if t.is_null(left) or t.is_null(right):
         left = right = right if t.is_null(left) else left
@@ -149,11 +149,11 @@ def _common_nested(left: pa.DataType, right: pa.DataType, zone: str | None) -> p
         return None
     if is_list(left):
         return pa.large_list(parts[0])
-    return pa.struct([pa.field(f"col{i}", part) for i, part in enumerate(parts, 1)])  # as Spark names what has no name
+    return pa.struct([pa.field(f"col{i}", part) for i, part in enumerate(parts, 1)])  # Spark's names for unnamed fields
 
 
 def common_part(left: pa.DataType, right: pa.DataType, zone: str | None) -> pa.DataType | None:
-    """The type in which plain parts of structs and lists are compared; None if they cannot be."""
+    """The common type for plain parts of structs and lists; None if they cannot be compared."""
     if mixes_clocks(left, right):
         units = [type_.unit for type_ in (left, right) if t.is_timestamp(type_)]
         return None if zone is None else pa.timestamp(finest(units[0], units[-1]), zone)
@@ -162,7 +162,7 @@ def common_part(left: pa.DataType, right: pa.DataType, zone: str | None) -> pa.D
 
 
 def mixes_clocks(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether only one of two instants has a time zone."""
+    """Whether exactly one of two instants has a time zone."""
     if not is_instant(left) or not is_instant(right):
         return False
     zones = [None if t.is_date(type_) else type_.tz for type_ in (left, right)]
@@ -191,7 +191,7 @@ def _common_integer(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def as_decimal(type_: pa.DataType) -> pa.DataType:
-    """The narrowest decimal that holds every value of an integer type; decimals are themselves."""
+    """The narrowest decimal that holds every value of an integer type; a decimal type unchanged."""
     return type_ if t.is_decimal(type_) else pa.decimal128(INTEGER_DIGITS[type_.bit_width], 0)
 
 
@@ -221,7 +221,7 @@ def _common_instant(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def decimal_arithmetic(function: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """Spark's precision and scale of decimal arithmetic."""
+    """Spark's precision and scale for decimal arithmetic."""
     p1, s1, p2, s2 = left.precision, left.scale, right.precision, right.scale
     match function:
         case "+" | "-":
@@ -236,17 +236,17 @@ def decimal_arithmetic(function: str, left: pa.DataType, right: pa.DataType) -> 
             scale = max(s1, s2)
             precision = min(p1 - s1, p2 - s2) + scale
     most = _most_digits(left, right)
-    if precision > most:  # keep the whole digits, give up fraction digits, but not below six of them
+    if precision > most:  # keep the whole digits, drop fraction digits, but keep at least six
         whole = precision - scale
         precision, scale = most, max(most - whole, min(scale, 6))
     return decimal(max(precision, 1), scale, most)
 
 
 def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a cast keeps every value, its order and its sums: such a cast can be looked through.
+    """Whether a cast keeps every value, its order and its sums: such a cast can be ignored.
 
-    One that undoes the encoding of a number or an instant cannot: arithmetic and kernels compute with the plain type,
-    and a date64 may have a time of day that the date is without.
+    A cast that removes the encoding of a number or an instant does not count: arithmetic and kernels compute with the
+    plain type, and a date64 may have a time of day that the date lacks.
     """
     if source == target:
         return True

@@ -1,6 +1,6 @@
-"""One declared type for values that meet: casts are inserted, constants change their type instead.
+"""Finds one type for values that are used together: casts are inserted, constants are converted instead.
 
-With it, the types of + - * / %: which casts the operands need and what comes out.
+Also the types of + - * / %: the casts that operands need, and the type of the result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DAY = timedelta(days=1)
 
 
 def unify(args: Sequence[Expression], zone: str | None, verb: str = "compared") -> list[Expression]:
-    """The arguments, all of one type. Where an opaque one has no known type, Spark sorts it out."""
+    """The arguments, all of one type. If an opaque argument has no known type, that is left to Spark."""
     if any(arg.type is None for arg in args):
         return list(args)
     args = _with_zones(_text_as_instants(args), zone)
@@ -40,10 +40,10 @@ def unify(args: Sequence[Expression], zone: str | None, verb: str = "compared") 
 
 
 def comparable(args: Sequence[Expression], zone: str | None) -> list[Expression]:
-    """The arguments, all of one type that every kernel can compare: structs and lists by their sort keys."""
+    """The arguments, all of one type that every kernel can compare: structs and lists as sort keys."""
     same = unify(args, zone)
     if all(t.is_null(type_of(arg)) for arg in same if arg.type is not None):
-        same = [arg if arg.type is None else to_type(arg, pa.int32()) for arg in same]  # nothing compares nulls only
+        same = [arg if arg.type is None else to_type(arg, pa.int32()) for arg in same]  # no kernel compares only nulls
     return [sort_key(arg) if t.is_nested(type_of(arg)) else arg for arg in same]
 
 
@@ -57,7 +57,7 @@ def sort_key(arg: Expression) -> Expression:
 
 
 def to_type(expression: Expression, target: pa.DataType) -> Expression:
-    """The expression in another type: a constant is converted now, everything else by a cast."""
+    """The expression in another type: a constant is converted now, anything else is cast."""
     if expression.type == target:
         return expression
     if isinstance(expression, Literal):
@@ -80,13 +80,13 @@ def describe(expression: Expression) -> str:
 
 
 def _literal_weight(arg: Expression) -> bool:
-    """Among constants only, one that is neither text nor NULL says what the type is."""
+    """Among constants, those that are neither text nor NULL determine the type."""
     type_ = type_of(arg)
     return not (types.is_text(type_) or t.is_null(type_))
 
 
 def _meet(left: Expression, right: Expression, zone: str | None, verb: str) -> Expression:
-    """Something of the common type of both: the wider of the two, or a cast of it."""
+    """One of the two, in their common type: the wider one, or a cast."""
     type_ = types.common(type_of(left), type_of(right), zone)
     if type_ is None:
         raise ConditionError(f"{describe(left)} cannot be {verb} with {describe(right)}. {_advice(left, right, zone)}")
@@ -118,7 +118,7 @@ def _advice(left: Expression, right: Expression, zone: str | None) -> str:
 
 
 def _as_interval(number: Expression, unit: str) -> str:
-    """A number as a length of time."""
+    """A number as a length of time, for a message."""
     if isinstance(number, Literal):
         return f"INTERVAL {number.value} {unit}"
     return f"{text_of(number)} * INTERVAL 1 {unit.removesuffix('S')}"
@@ -129,7 +129,7 @@ def _spells_number(text: str) -> bool:
 
 
 def _show_cast(left: Expression, right: Expression, zone: str | None) -> str:
-    """How one is made what the other is: text what it spells, a date a timestamp, true a number, before all else."""
+    """Advice on how to cast one operand to the other's type: text is cast first, then dates, then booleans."""
     ways = [(left, type_of(right)), (right, type_of(left))]
     ways.sort(key=lambda way: [not is_kind(type_of(way[0])) for is_kind in (types.is_text, t.is_date, t.is_boolean)])
     for arg, target in ways:
@@ -142,7 +142,7 @@ def _show_cast(left: Expression, right: Expression, zone: str | None) -> str:
 
 
 def _nested_advice(left: pa.DataType, right: pa.DataType) -> str:
-    """What is wrong with the first parts of two types that have no common type."""
+    """Advice for the first parts of two types that have no common type."""
     if t.is_map(left) or t.is_map(right):
         return "Maps have neither equality nor order: compare a list of their entries, or single values."
     if types.has_spark_mark(left) or types.has_spark_mark(right):
@@ -158,14 +158,14 @@ def _nested_advice(left: pa.DataType, right: pa.DataType) -> str:
 
 
 def _fits(literal: Literal, target: pa.DataType) -> bool:
-    """Whether the constant can take this type without changing what the comparison means."""
+    """Whether the constant can take this type without changing the meaning of the comparison."""
     if literal.value is None:
         return True
     type_ = type_of(literal)
     if type_ == target:
         return True
     if types.is_number(type_) and t.is_floating(target):
-        # A double reads any number; a float only those it holds exactly.
+        # A double accepts any number; a float only those it represents exactly.
         with np.errstate(over="ignore"):
             return bool(target == types.DOUBLE or float(np.float32(literal.value)) == literal.value)
     if types.is_number(type_) != types.is_number(target) or types.is_text(type_) != types.is_text(target):
@@ -176,7 +176,7 @@ def _fits(literal: Literal, target: pa.DataType) -> bool:
 
 
 def _text_as_instants(args: Sequence[Expression]) -> list[Expression]:
-    """A string constant that meets a date or a timestamp is one, as in Spark."""
+    """A string constant that is compared with a date or a timestamp is parsed as one, as in Spark."""
     instants = [type_of(arg) for arg in args if types.is_instant(type_of(arg))]
     if not instants:
         return list(args)
@@ -194,7 +194,7 @@ def _as_instant(arg: Expression, target: pa.DataType) -> Expression:
 
 
 def _with_zones(args: Sequence[Expression], zone: str | None) -> list[Expression]:
-    """Timestamps with and without a zone are comparable only if the zone of the latter is given."""
+    """Timestamps with and without a zone are comparable only if the zone of the latter is known."""
     zoned = [arg for arg in args if t.is_timestamp(type_of(arg)) and type_of(arg).tz]
     local = [arg for arg in args if types.is_instant(type_of(arg)) and arg not in zoned]
     if not zoned or not local:
@@ -205,7 +205,7 @@ def _with_zones(args: Sequence[Expression], zone: str | None) -> list[Expression
 
 
 def _implied_zone(zoned: list[Expression], local: list[Expression]) -> str:
-    """A constant without a zone is on the clock of the column it meets."""
+    """The zone of constants without one: that of the column they are compared with."""
     columns = [arg for arg in local if not isinstance(arg, Literal)]
     if columns or isinstance(zoned[0], Literal):
         without = columns[0] if columns else local[0]
@@ -298,7 +298,7 @@ def _decimals(function: str, left: Expression, right: Expression) -> Expression:
 
 
 def _decimal_type(arg: Expression) -> pa.DataType:
-    """An integer constant counts its digits; an integer column has room for all of its type."""
+    """An integer constant counts its digits; an integer column needs room for all values of its type."""
     if isinstance(arg, Literal) and isinstance(arg.value, int):
         return pa.decimal128(len(str(abs(arg.value))), 0)
     return types.as_decimal(type_of(arg))
@@ -344,7 +344,7 @@ def _date_and_days(function: str, left: Expression, right: Expression) -> Expres
 
 
 def _is_whole_days(arg: Expression) -> bool:
-    """A difference of dates, or a constant that is a number of days."""
+    """Whether it is a difference of dates, or a constant number of days."""
     match arg:
         case Literal(None):
             return True

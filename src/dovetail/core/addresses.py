@@ -1,9 +1,9 @@
-"""Addresses, which may have secrets in them: what is shown of one is put together from its parts, never cut from it.
+"""Addresses that may contain secrets. What is shown is assembled from the parsed parts, never cut out of the text.
 
     s3://key:secret@bucket/state?session_token=…     s3://…@bucket/state?…
-    s3://key:sec/ret@bucket/state                    s3://…      a secret that was not quoted: nothing else is certain
+    s3://key:sec/ret@bucket/state                    s3://…      an unquoted secret: no other part is certain
 
-A text that has no scheme is a path, and is shown as it is.
+Text without a scheme is a path, and is shown as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAMILIAR = re.compile(
     r"[\s\"'<(]*(s3[an]?|gc?s|abfss?|hdfs|grpc(\+\w+)?|postgres(ql)?|https?)(:|[^\w/]*//)|.*//.*@",
     re.IGNORECASE | re.DOTALL,
 )
-"""What must be meant for an address, also where a slash or the colon is missing: paths do not look like that."""
+"""Text that must be meant as an address, even if a slash or the colon is missing: paths do not look like this."""
 ADDRESS = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://((?P<user>[^/?#]*)@)?"
     r"(?P<host>([\w.~%-]*|\[[0-9A-Fa-f:.]+\])(:\d*)?)(?P<path>(/[^?#]*)?)(\?(?P<query>[^#@]*))?(#(?P<fragment>[^@]*))?",
@@ -33,16 +33,16 @@ DOUBTFUL = re.compile(r"&|(key|password|secret|token)\w*=", re.IGNORECASE)
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 BARE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/:@?#][^:@?#]*", re.DOTALL)  # scheme:/path, as Hadoop writes it
 CONTAINER = re.compile(r"[a-z0-9](-?[a-z0-9])*")
-CONTAINER_SCHEMES = ("abfs", "abfss")  # container@account: a name, with a password only after a colon
-SHORTEST_SECRET = 4  # characters: a shorter value would be found in any text
-HARMLESS = ("region", "scheme", "endpoint_override")  # names in a query that messages may repeat
+CONTAINER_SCHEMES = ("abfs", "abfss")  # container@account: a container name; a password comes only after a colon
+SHORTEST_SECRET = 4  # characters: shorter values would match in any text
+HARMLESS = ("region", "scheme", "endpoint_override")  # names in a query that messages may show
 ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 UNQUOTED = "Write scheme://user:password@host/path, with %2F %3F %23 %40 for / ? # @ in a name or password."
 
 
 class Address(NamedTuple):
     scheme: str
-    user: str | None  # with the password, as it was written
+    user: str | None  # with the password, as written
     host: str  # with the port
     path: str
     query: str | None
@@ -50,21 +50,21 @@ class Address(NamedTuple):
 
     @property
     def has_doubtful_path(self) -> bool:
-        """Whether it may be the end of a password, or a query whose question mark is missing."""
+        """Whether the path may be the end of a password, or a query without its question mark."""
         return "@" in self.path or DOUBTFUL.search(self.path.partition(";")[0]) is not None
 
     def shown(self) -> str:
         name, colon, _ = (self.user or "").partition(":")
         container = self.scheme.lower() in CONTAINER_SCHEMES and CONTAINER.fullmatch(name)
         user = "" if self.user is None else f"{name}{colon and ':' + HIDDEN}@" if container else f"{HIDDEN}@"
-        plain, mark, _ = self.path.partition(";")  # Spark Connect has its token behind it
+        plain, mark, _ = self.path.partition(";")  # Spark Connect puts its token after the semicolon
         path = f"/{HIDDEN}" if self.has_doubtful_path else plain + (mark and mark + HIDDEN)
         rest = ("" if self.query is None else f"?{HIDDEN}") + ("" if self.fragment is None else f"#{HIDDEN}")
         return f"{self.scheme}://{user}{self.host}{path}{rest}"
 
 
 def scheme_of(location: str | os.PathLike[str]) -> str:
-    """The scheme of an address, in lower case; "" for a path, "…" for what begins like an address and is none."""
+    """The scheme of an address, in lower case; "" for a path, "…" for a malformed address."""
     text = os.fspath(location)
     if found := SCHEME.match(text):
         return found[1].lower()
@@ -72,7 +72,7 @@ def scheme_of(location: str | os.PathLike[str]) -> str:
 
 
 def parse_address(location: str) -> Address | None:
-    """The parts; None if it is not certain where they end, because of a / ? # @ that should have been quoted."""
+    """The parsed parts; None if they are ambiguous because of a / ? # @ that should have been quoted."""
     found = ADDRESS.fullmatch(location)
     if found is None or CONTROL.search(location):
         return None
@@ -82,7 +82,7 @@ def parse_address(location: str) -> Address | None:
 
 
 def redacted(location: str | os.PathLike[str]) -> str:
-    """A path as it is; of an address what cannot be secret: no user, no query, and nothing of one that is malformed."""
+    """A path unchanged; of an address only what cannot be secret: no user, no query, nothing if it is malformed."""
     text = os.fspath(location)
     scheme = scheme_of(text)
     if not scheme:
@@ -97,14 +97,14 @@ def redacted(location: str | os.PathLike[str]) -> str:
 
 
 def local_path(given: str | os.PathLike[str], what: str) -> Path:
-    """A path of this machine; an address is refused, and not shown."""
+    """A path on this machine. An address is refused, and not shown."""
     if scheme_of(given):
         raise InputError(f"{redacted(given)}: {what}, and this is an address.")
     return Path(given)
 
 
 def without_secrets(text: str, location: str, others: Iterable[str] = ()) -> str:
-    """A message of another library, without what `redacted` would hide of an address, and without other secrets."""
+    """Another library's message, without what `redacted` would hide of an address and without the other secrets."""
     text = text.replace(location, redacted(location))
     found = parse_address(location)
     secrets = [*others, *(os.environ.get(name, "") for name in ENVIRONMENT)]

@@ -12,21 +12,21 @@ Bytes = NDArray[np.uint8]
 
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
 PLAIN = frozenset(type_.id for type_ in (*INTEGERS, pa.float32(), pa.float64()))
-"""Types whose Arrow buffers are NumPy arrays, by number: types that are defined in Python have no hash."""
+"""Types whose Arrow buffers are NumPy arrays, by type id: types defined in Python have no hash."""
 OFFSETS = {
     **dict.fromkeys((pa.string().id, pa.binary().id), np.int32),
     **dict.fromkeys((pa.large_string().id, pa.large_binary().id), np.int64),
 }
-"""The offsets of strings and bytes, by the number of the type."""
+"""The offset types of strings and bytes, by type id."""
 
 
 def buffer_bytes(buffer: pa.Buffer | None) -> Bytes:
-    """The bytes of a buffer; none if there is none, as in many an empty column."""
+    """The bytes of a buffer; empty if there is no buffer, as in many empty columns."""
     return np.frombuffer(buffer if buffer is not None else b"", np.uint8)
 
 
 def byte_strings(array: pa.Array) -> tuple[NDArray[Any], Bytes]:
-    """Where the values of a column of strings or bytes begin and end, and the bytes of all of them."""
+    """The offsets of a column of strings or bytes, and the bytes of all its values."""
     dtype = OFFSETS[array.type.id]
     _, offsets, data = array.buffers()
     if offsets is None or not len(array):

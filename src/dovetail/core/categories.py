@@ -1,7 +1,7 @@
 """The order of an ordered categorical (pandas' Categorical, Polars' Enum, Arrow's ordered dictionary).
 
-Arrow's type says that there is an order, and the data says which. Conditions are bound to schemas: so the field of such
-a column has its categories with it while it is joined.
+Arrow's type says that there is an order; only the data says which. Conditions are bound to schemas, so the field of
+such a column carries its categories while it is joined.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def is_ordered(type_: pa.DataType) -> bool:
 
 
 def with_order(field: pa.Field, column: pa.ChunkedArray) -> pa.Field:
-    """The field with the categories of its column, from first to last, unless chunks disagree about them."""
+    """The field with the categories of its column in order, unless its chunks disagree about them."""
     found = max((chunk.dictionary for chunk in column.chunks), key=len, default=None)
     if found is None or not all(
         chunk.dictionary.equals(found.slice(0, len(chunk.dictionary))) for chunk in column.chunks
@@ -36,7 +36,7 @@ def order_of(field: pa.Field) -> pa.Array | None:
 
 
 def without_order(field: pa.Field) -> pa.Field:
-    """The field as of a result."""
+    """The field without its categories, for results."""
     if ORDER not in (field.metadata or {}):
         return field
     others = {key: value for key, value in field.metadata.items() if key != ORDER}

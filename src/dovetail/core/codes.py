@@ -23,14 +23,14 @@ SMALL_DECIMAL = 18  # digits that always fit in 64 bits
 SIGN = np.int64(-(2**63))
 ALL_BUT_SIGN = np.int64(2**63 - 1)
 INFINITY = np.array(np.inf).view(np.int64)[()]
-BLOCK = 1 << 14  # numbers at a time: what is in between stays in the cache
+BLOCK = 1 << 14  # numbers per block: intermediate arrays stay in the cache
 
 
 LEAST, MOST = -(2**63), 2**63 - 1  # codes
 
 
 class Codes(NamedTuple):
-    """One code per row; `valid` is False for null, or None where there are no nulls."""
+    """One code per row; `valid` is False for null, or None if there are no nulls."""
 
     values: NDArray[np.int64]
     valid: NDArray[np.bool_] | None
@@ -80,7 +80,7 @@ def _values(array: pa.Array) -> NDArray[np.int64]:
 def float_codes(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
     """Order-preserving codes of doubles: negative numbers have all bits but the sign flipped.
 
-    Where there are none, and no NaN, the codes are the numbers themselves, not a copy.
+    Without negative numbers and NaN, the codes are the numbers themselves, not a copy.
     """
     plain = numbers.view(np.int64)
 
@@ -97,7 +97,7 @@ def float_codes(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
 def _code_floats(numbers: NDArray[np.float64], codes: NDArray[np.float64]) -> None:
     for start in range(0, len(numbers), BLOCK):
         clean = codes[start : start + BLOCK]
-        with np.errstate(invalid="ignore"):  # what a signalling NaN would warn of
+        with np.errstate(invalid="ignore"):  # signalling NaNs would raise a warning
             np.add(numbers[start : start + BLOCK], 0.0, out=clean)  # -0.0 becomes 0.0
         clean[np.isnan(clean)] = np.nan  # one NaN, positive: the largest code
         bits = clean.view(np.int64)
@@ -105,12 +105,12 @@ def _code_floats(numbers: NDArray[np.float64], codes: NDArray[np.float64]) -> No
 
 
 def _dense(array: pa.Array) -> pa.Array:
-    """The array with nulls replaced by zero, so that it can be viewed as numbers without a copy through objects."""
+    """The array with nulls replaced by zero, so that it can be viewed as numbers without converting to objects."""
     return array if array.null_count == 0 else pc.fill_null(array, pa.scalar(0, array.type))
 
 
 def _decimal_codes(array: pa.Array) -> NDArray[np.int64]:
-    """Unscaled values; a decimal of at most 18 digits lives in its lowest 64 bits."""
+    """Unscaled values; a decimal of at most 18 digits fits in its lowest 64 bits."""
     words = array.type.bit_width // 64
     if words == 0:
         return np.asarray(_dense(array.view(pa.int32()))).astype(np.int64)
@@ -118,7 +118,7 @@ def _decimal_codes(array: pa.Array) -> NDArray[np.int64]:
 
 
 def short_decimals(array: pa.Array) -> NDArray[np.int64] | None:
-    """Unscaled values of a column without nulls, if all of them happen to fit in 64 bits; None for other types."""
+    """Unscaled values of a column without nulls, if all of them fit in 64 bits; None for other types."""
     if not (pa.types.is_decimal128(array.type) or pa.types.is_decimal256(array.type)):
         return None
     count = array.type.bit_width // 64
@@ -128,18 +128,18 @@ def short_decimals(array: pa.Array) -> NDArray[np.int64] | None:
 
 
 def list_lengths(lists: pa.Array) -> NDArray[np.int64]:
-    """How many elements each list of a column without nulls has."""
+    """The number of elements of each list in a column without nulls."""
     return np.asarray(pc.list_value_length(lists)).astype(np.int64)
 
 
 Words = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-PREFIX = 8  # bytes of a string
+PREFIX = 8  # bytes of a string that are compared
 
 
 def rough_codes(array: pa.Array) -> Words:
-    """Codes of a column without nulls, of any type that has an order."""
+    """Approximate codes of a column without nulls, of any type that has an order."""
     if is_fixed(array.type):
         return order_codes(array).values
     if pa.types.is_decimal(array.type):
@@ -148,20 +148,20 @@ def rough_codes(array: pa.Array) -> Words:
 
 
 def numbers(array: pa.Array) -> Floats:
-    """The numbers of a column without nulls; days and time units for dates and times, unscaled values of decimals."""
+    """The numbers of a column without nulls. Dates and times become days or time units, decimals unscaled values."""
     type_ = array.type
     if pa.types.is_floating(type_):
         return np.asarray(array.cast(pa.float64()))
     if pa.types.is_decimal(type_) and not is_fixed(type_):
         scaled: Floats = np.asarray(array.cast(pa.float64())) * 10.0**type_.scale
         return scaled
-    if pa.types.is_uint64(type_):  # its codes are so far below zero that small numbers would be one
+    if pa.types.is_uint64(type_):  # its codes are so far below zero that small numbers would become equal
         return np.asarray(array).astype(np.float64)
     return order_codes(array).values.astype(np.float64)
 
 
 def _prefixes(array: pa.Array) -> Words:
-    """The first bytes of strings, as they are compared: byte by byte, the shorter one first."""
+    """The first bytes of strings, ordered as strings are: byte by byte, the shorter one first."""
     offsets, data = byte_strings(pc.cast(array, pa.large_binary()))
     places = offsets[:-1, None] + np.arange(PREFIX)
     inside = places < offsets[1:, None]
@@ -171,14 +171,14 @@ def _prefixes(array: pa.Array) -> Words:
 
 
 def add_saturating(codes: NDArray[np.int64], amount: int) -> NDArray[np.int64]:
-    """codes + amount, cut off at 64 bits."""
-    amount = max(LEAST - MOST, min(MOST - LEAST, amount))  # beyond that, all are cut off
+    """codes + amount, saturating at 64 bits."""
+    amount = max(LEAST - MOST, min(MOST - LEAST, amount))  # beyond this range, all codes saturate
     kept = np.minimum(codes, MOST - amount) if amount >= 0 else np.maximum(codes, LEAST - amount)
     return (kept.view(np.uint64) + np.uint64(amount % 2**64)).view(np.int64)
 
 
 def saturating_range(codes: NDArray[np.int64], low: int, high: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The codes from c + low to c + high, cut off at 64 bits; 1 and 0 where all of them lie beyond: there are none."""
+    """The codes from c + low to c + high, saturating at 64 bits; 1 and 0 (empty) where all are out of range."""
     none = (codes > MOST - low) | (codes < LEAST - high)
     lows, highs = add_saturating(codes, low), add_saturating(codes, high)
     lows[none], highs[none] = 1, 0

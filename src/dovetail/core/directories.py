@@ -1,8 +1,8 @@
 """Directories that no other user can write to.
 
-What is executed when it is read again must be private: the kernels' cache holds pickles and the wrapper of Java is a
-program. Any user who can write there can run code as the user of this process. So can a user who owns a directory above
-it, or may rename its entries.
+Files that are executed when they are read again must be private: the kernels' cache holds pickles, and the Java wrapper
+is a program. Any user who can write there can run code as the user of this process. So can a user who owns a directory
+above it, or may rename its entries.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 
 from dovetail.errors import InputError
 
-MOST_LINKS = 40  # as many as Linux follows
+MOST_LINKS = 40  # the same limit as Linux
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def user_cache() -> Path | None:
-    """Where this user's programs keep what they can make again; None for a user without a home."""
+    """The user's cache directory; None for a user without a home."""
     for place in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
         if os.path.isabs(place):
             return Path(place)
@@ -27,7 +27,7 @@ def user_cache() -> Path | None:
 
 
 def private_directory(path: Path) -> Path:
-    """The directory, made where it is missing, which only this user can enter and no other user can replace.
+    """The directory, created if missing, which only this user can enter and no other user can replace.
 
     Its parts are checked from the root down. Only root and this user can replace a part that has passed, so nothing
     changes between the check and the use. Symbolic links on the way (a home on another disk) are followed if they
@@ -54,7 +54,7 @@ def private_directory(path: Path) -> Path:
                     "Give a directory of your own, below directories that only you and root can change."
                 )
             real = part
-        os.chmod(real, stat.S_IRWXU)  # others could read it at most
+        os.chmod(real, stat.S_IRWXU)  # so far others could at most read it
     except OSError as error:
         raise InputError(
             f"{path} cannot be used: {error.strerror}. Give a directory that can be written to."
@@ -63,7 +63,7 @@ def private_directory(path: Path) -> Path:
 
 
 def check_contents(directory: Path) -> None:
-    """See that everything in a private directory was put there by this user: it may not always have been private."""
+    """Check that everything in a private directory was put there by this user: it may not always have been private."""
     waiting = [str(directory)]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
@@ -79,7 +79,7 @@ def check_contents(directory: Path) -> None:
 
 
 def check_link(path: Path) -> None:
-    """Refuse a link that another user has put in the place of a file: it would decide where we write."""
+    """Refuse a link that another user has put in place of a file: it would redirect our writes."""
     with suppress(FileNotFoundError, NotADirectoryError):
         found = os.lstat(path)
         if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
@@ -87,7 +87,7 @@ def check_link(path: Path) -> None:
 
 
 def is_plain_name(name: object) -> bool:
-    """Whether it is the name of an entry: put behind a directory, it does not lead out of it."""
+    """Whether the name is a plain entry name: appended to a directory, it does not lead out of it."""
     return isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\0"} & set(name)
 
 
@@ -101,7 +101,7 @@ def _status(path: Path) -> os.stat_result:
 
 
 def _weakness(found: os.stat_result, *, last: bool) -> str | None:
-    """How others could write to a directory or replace what is in it, or None."""
+    """How other users could write to a directory or replace its contents, or None."""
     if not stat.S_ISDIR(found.st_mode):
         return "is a link" if stat.S_ISLNK(found.st_mode) else "is not a directory"
     if found.st_uid != os.geteuid() and (last or found.st_uid != 0):

@@ -1,9 +1,9 @@
-"""Files that take the place of others when they are whole.
+"""Files that replace others atomically, once they are complete.
 
-    .<name>.<32 hexadecimal digits>.tmp      beside the file, locked for as long as it is written
+    .<name>.<32 hexadecimal digits>.tmp      next to the file, locked while it is written
 
-A draft is new: no link is followed, and no other process writes to it. One that a killed process has left is removed by
-the next draft for the same place, which finds its lock free.
+A draft is a new file: no link is followed, and no other process writes to it. A draft left by a killed process is
+removed by the next draft for the same place, which finds it unlocked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = re.compile(r"\.(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
 @contextmanager
 def draft(place: Path) -> Iterator[BinaryIO]:
-    """A file to be written. If the block is left without an error, it takes the place; else it is removed."""
+    """A file to write. If the block ends without an error, it replaces `place`; else it is removed."""
     _remove_forgotten(place)
     file, path = _create(place)
     with file:
@@ -36,7 +36,7 @@ def draft(place: Path) -> Iterator[BinaryIO]:
 
 
 def is_draft(path: Path) -> bool:
-    """By its name."""
+    """Whether the name is that of a draft."""
     return NAME.fullmatch(path.name) is not None
 
 
@@ -46,7 +46,7 @@ def _create(place: Path) -> tuple[BinaryIO, Path]:
         file = open(path, "xb")  # noqa: SIM115  the caller closes it
         with suppress(OSError):  # some file systems cannot lock files
             fcntl.flock(file, fcntl.LOCK_EX)
-        if path.exists():  # else another process was faster, and took it for one that was forgotten
+        if path.exists():  # else another process took it for a forgotten draft and removed it
             return file, path
         file.close()
 
@@ -56,7 +56,7 @@ def _remove_forgotten(place: Path) -> None:
         found = [match for match in (NAME.fullmatch(entry.name) for entry in entries) if match is not None]
     for match in found:
         if match[1] == place.name:
-            with suppress(OSError):  # it is being written, of another user, or has just been removed
+            with suppress(OSError):  # it is still being written, belongs to another user, or was just removed
                 _remove_if_forgotten(place.with_name(match[0]))
 
 

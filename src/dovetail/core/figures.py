@@ -1,4 +1,4 @@
-"""The figures of a join of streams, by name: the same from the cells that count them to the page that shows them.
+"""The figures of a join of streams, by name, from the cells that count them to the page that shows them.
 
     a cell counts  --Figure.over_cells-->  a micro-batch, in the query's progress  --Figure.over_time-->  the run so far
 
@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 
 
 class Figure(NamedTuple):
-    """What is counted. Cells that do not count it leave it out."""
+    """A figure that is counted. Cells that do not count it leave it out."""
 
     name: str
     text: str
     unit: Literal["rows", "bytes", "cells", "microseconds", "yes or no"] = "rows"
-    over_cells: Literal["sum", "max"] = "sum"  # each cell knows a part; or the largest counts, or all say the same
+    over_cells: Literal["sum", "max"] = "sum"  # sum: each cell has a part; max: the largest counts, or all agree
     over_time: Literal["last", "sum"] = "last"
     label: str = ""
 
@@ -40,7 +40,7 @@ FIGURES = {
         Figure("probe_us", "time spent on probing", "microseconds", over_time="sum"),
         Figure("merge_us", "time spent on merging runs", "microseconds", over_time="sum"),
         Figure("cell_us", "time spent in cells, including writing state", "microseconds", over_time="sum"),
-        # Of all cells, those without input included: from their reports.
+        # These are for all cells, including those without input: they come from reports.
         Figure("emitted", "results of all micro-batches before", over_cells="max"),
         Figure("estimate", "estimate of the number of all results", over_cells="max"),
         Figure("estimate_low", "its lower bound", over_cells="max"),
@@ -49,5 +49,5 @@ FIGURES = {
     )
 }
 FORMER = {"matches": ("results",), "window_rows": ("resident_rows", "spilled_rows")}
-"""Names that joins within windows had up to 0.2, and the figures that they are the sum of."""
+"""Figures that windowed joins reported up to version 0.2, and the current figures whose sum they are."""
 SHOWN = tuple(figure for figure in FIGURES.values() if figure.label)

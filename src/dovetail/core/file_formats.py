@@ -1,4 +1,4 @@
-"""Which format a file has, by the end of its name. Imports no Arrow: a wrong path is refused at once."""
+"""The format of a file, by the end of its name. Imports no Arrow, so a wrong path is refused at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def input_path(given: str | os.PathLike[str]) -> Path:
 
 
 def format_of(path: Path) -> str:
-    """The format of a file or of a directory of files, by name."""
+    """The format of a file or a directory of files, by name."""
     if not path.exists():
         raise InputError(f"{path}: no such file or directory.")
     files = files_in(path)

@@ -1,4 +1,4 @@
-"""Join types: what is emitted, and for which rows it matters whether they have a partner."""
+"""Join types: what they emit, and the rows for which it matters whether they have a partner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail.habits import JOIN_TYPES
 
 
 class JoinType(StrEnum):
-    """A join type by its main name."""
+    """A join type by its canonical name."""
 
     INNER = "inner"
     LEFT = "left"
@@ -21,14 +21,14 @@ class JoinType(StrEnum):
     LEFT_SEMI = "left_semi"
     LEFT_ANTI = "left_anti"
     RIGHT_ANTI = "right_anti"
-    """Internal: the right rows without a partner, which a full join emits beyond a left join."""
+    """Internal: the right rows without a partner, which a full join emits in addition to a left join."""
 
     def __repr__(self) -> str:
         return repr(self.value)
 
     @classmethod
     def read(cls, how: str) -> JoinType:
-        """The join type by any of Spark's names for it."""
+        """Parse any of Spark's names for a join type."""
         found = ALIASES.get(str(how).lower())
         if found is None:
             if not isinstance(how, str):
@@ -41,12 +41,12 @@ class JoinType(StrEnum):
 
     @cached_property
     def emits_pairs(self) -> bool:
-        """Whether matching pairs are results; else they are rows of one side."""
+        """Whether matching pairs are results; otherwise results are rows of one side."""
         return self.only is None
 
     @cached_property
     def only(self) -> Side | None:
-        """The side whose rows alone are results, with a partner or without."""
+        """The side whose rows alone are results, because they have a partner or because they have none."""
         match self:
             case JoinType.LEFT_SEMI | JoinType.LEFT_ANTI:
                 return Side.LEFT
@@ -56,7 +56,7 @@ class JoinType(StrEnum):
 
     @cached_property
     def padded(self) -> tuple[Side, ...]:
-        """The sides whose rows appear with nulls where they have no partner, beside the pairs."""
+        """The sides whose rows are also emitted, padded with nulls, if they have no partner."""
         match self:
             case JoinType.LEFT:
                 return (Side.LEFT,)
@@ -68,12 +68,12 @@ class JoinType(StrEnum):
 
     @cached_property
     def preserved(self) -> tuple[Side, ...]:
-        """The sides whose rows are results where they match nothing."""
+        """The sides whose rows are results if they match nothing."""
         return self.padded if self.only is None or self is JoinType.LEFT_SEMI else (self.only,)
 
     @cached_property
     def tracked(self) -> tuple[Side, ...]:
-        """The sides for whose rows it matters whether they have a partner."""
+        """The sides for which the join must track which rows have a partner."""
         return self.padded if self.only is None else (self.only,)
 
 
@@ -94,7 +94,7 @@ def _shown(how: object) -> str:
 
 
 def _hint(how: str) -> str:
-    """Which join type was probably meant, also with its words the other way round."""
+    """The join type that was probably meant, also with its words in another order."""
     if how in JOIN_TYPES:
         return f" {JOIN_TYPES[how]}."
     turned = "_".join(reversed(how.split("_")))

@@ -1,4 +1,4 @@
-"""Names that are imported at first use, as attributes of their package, and old names of what has moved."""
+"""Attributes of a package that are imported at first use, and old names of modules that have moved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lazy_attributes(
 ) -> Callable[[str], Any]:
     """The `__getattr__` of a package: some of its modules, names defined in modules below it, and names that moved.
 
-    After `import dovetail` there are `dovetail.testing` and `dovetail.join`; what they need is imported at first use.
+    After `import dovetail` there are `dovetail.testing` and `dovetail.join`; dependencies are imported at first use.
     """
     homes, moves = names or {}, moved or {}
 
@@ -30,14 +30,14 @@ def lazy_attributes(
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(f"{package}.{homes[name]}"), name)
-        setattr(sys.modules[package], name, value)  # found without this function the next time
+        setattr(sys.modules[package], name, value)  # later lookups do not call this function
         return value
 
     return attribute
 
 
 class MovedModule(ModuleType):
-    """A module under its old name: its names are looked up in the new place, with a warning."""
+    """A module under its old name. Names are looked up in the new module, with a warning."""
 
     def __init__(self, old: str, new: str) -> None:
         super().__init__(old, f"The old name of {new}.")
@@ -50,7 +50,7 @@ class MovedModule(ModuleType):
 
 
 def accept_old_modules(package: str, moved: Mapping[str, str]) -> None:
-    """Let `import` find modules of a package under their old names."""
+    """Let `import` find the modules of a package under their old names."""
     for old, new in moved.items():
         sys.modules[f"{package}.{old}"] = MovedModule(f"{package}.{old}", f"{package}.{new}")
 

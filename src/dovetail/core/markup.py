@@ -1,4 +1,4 @@
-"""HTML and SVG from Python. Everything that is not markup already is escaped, so a name can be anything."""
+"""HTML and SVG from Python. All content that is not markup already is escaped, so a name can be any text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dovetail.visible import visible
 
 
 class Html(str):
-    """Text that is markup."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
@@ -19,7 +19,7 @@ Content = str | None
 
 
 def tag(element: str, /, *content: Content, **attributes: str | float | None) -> Html:
-    """An element. The attribute class is `class_`, aria-label is `aria_label`; what is None is left out."""
+    """An element. The attribute class is `class_`, aria-label is `aria_label`; None attributes are left out."""
     said = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(visible(str(value)))}"'
         for key, value in attributes.items()
@@ -32,7 +32,7 @@ def tag(element: str, /, *content: Content, **attributes: str | float | None) ->
 
 
 def together(*content: Content) -> Html:
-    """One after the other."""
+    """Several pieces, concatenated."""
     parts = (part if isinstance(part, Html) else escape(visible(part)) for part in content if part is not None)
     return Html("".join(parts))
 

@@ -1,4 +1,4 @@
-"""What a run did and is doing: counters for experiments, progress for people."""
+"""What a run did and is doing: counters for experiments, progress for users."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 HEARTBEAT_S = 1.0
-"""The interval at which an idle cell of a join of bounded streams reports that it is not finished."""
+"""The interval at which an idle cell of a join of bounded streams reports that it has not finished."""
 
 
 class Estimate(NamedTuple):
@@ -28,22 +28,22 @@ class Estimate(NamedTuple):
 
 @dataclass(slots=True)
 class Counters(Mapping[str, int]):
-    """Work done so far, in units that do not depend on the machine. Read as attributes or as a mapping."""
+    """Work done so far, in machine-independent units. Read as attributes or as a mapping."""
 
     rows_received: int = 0
-    late_rows: int = 0  # behind the watermark: not used
-    evicted_rows: int = 0  # that left a window
-    merges: int = 0  # of sorted runs
+    late_rows: int = 0  # behind the watermark: not joined
+    evicted_rows: int = 0  # expired from a window
+    merges: int = 0  # merges of sorted runs
     results: int = 0
     probes: int = 0
     pairs_tested: int = 0
     pages_written: int = 0
     pages_read_sequential: int = 0
     pages_read_random: int = 0
-    pages_merged: int = 0  # of those written or read in sequence: by merges of partitions
+    pages_merged: int = 0  # the part of them written or read sequentially, by merges of partitions
     rows_shed: int = 0  # dropped by load shedding
-    results_missed: int = 0  # for that reason
-    results_missed_expected: int = 0  # by the arrival statistics at the time of dropping
+    results_missed: int = 0  # because of load shedding
+    results_missed_expected: int = 0  # as estimated from the arrival statistics when the rows were dropped
     peak_rows_in_memory: int = 0
     peak_bytes_in_memory: int = 0
     peak_buffer_rows: int = 0
@@ -63,16 +63,16 @@ class Counters(Mapping[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is: the results of its phase so far, and how many there will be."""
+    """How far a run has got: the results of its phase so far, and the expected total."""
 
     phase: str  # preparing, joining, writing
     results: int = 0
-    total: int | None = None  # None while it is not known
+    total: int | None = None  # None while unknown
     exact: bool = True  # else the total is an estimate
 
 
 Observer = Callable[[Progress], None]
-"""Called with progress, often: it must return quickly."""
+"""Called with progress, often; it must return quickly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +80,23 @@ class SourceState:
     """One input of a running join."""
 
     name: str
-    rows: int = 0  # that have arrived
-    state: str = "arriving"  # or stalled, ended
+    rows: int = 0  # rows that have arrived
+    state: str = "arriving"  # arriving, stalled or ended
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A running join at one moment: what it is busy with, what it has found, what it holds."""
+    """A snapshot of a running join: its phase, its results so far, the rows it holds."""
 
     phase: str  # preparing; arriving, reactive, cleanup; waiting, if the inputs are idle and there is no pending work
-    found: Mapping[str, int] = field(default_factory=dict)  # results by the phase in which they were found
+    found: Mapping[str, int] = field(default_factory=dict)  # results, by the phase in which they were found
     seconds: Mapping[str, float] = field(default_factory=dict)  # spent in each phase
-    resident_rows: int | None = None  # None where it is not known
+    resident_rows: int | None = None  # None if unknown
     spilled_rows: int | None = None
     sources: tuple[SourceState, ...] = ()
     estimate: Estimate | None = None
-    objection: str | None = None  # why there is none, if it is for the order of the rows
-    figures: Mapping[str, int] = field(default_factory=dict)  # of streams: those of core/figures.py with a label
+    objection: str | None = None  # why there is no estimate, if the order of the rows prevents it
+    figures: Mapping[str, int] = field(default_factory=dict)  # for streams: those of core/figures.py with a label
 
     @property
     def results(self) -> int:
@@ -104,9 +104,9 @@ class Moment:
 
     @property
     def state_bytes(self) -> int | None:
-        """The size of durable state on disk, where there is some."""
+        """The size of durable state on disk, if there is any."""
         return self.figures.get("state_bytes")
 
 
 Watcher = Callable[[Moment], None]
-"""Called with snapshots on the thread of the join: it must return quickly."""
+"""Called with snapshots on the thread of the join; it must return quickly."""

@@ -1,10 +1,11 @@
-"""Directories that are removed with the process that made them.
+"""Directories that are removed with the process that created them.
 
-    <parent>/<stem>-<host>-<32 hexadecimal digits>/lock      locked for as long as the process lives
+    <parent>/<stem>-<host>-<32 hexadecimal digits>/lock      locked while the process lives
 
-A process that ends removes its own. One that is killed cannot, and signals are for the program to handle, not for a
-library: so the next process that makes such a directory in the same place removes those whose lock is free. It removes
-nothing but what has a name of this form, whole, and belongs to its user; it opens no link, and no file that blocks.
+A process removes its directories when it ends. A killed process cannot, and handling signals is up to the program, not
+to a library. So the next process that creates such a directory in the same place removes those whose lock is free. It
+only removes entries whose whole name has this form and that belong to its user; it opens no links, and no files that
+block.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ LOCK = "lock"
 TEMPORARY = "dovetail"
 
 _owned: dict[Path, int] = {}
-"""Directories of this process, each with the handle of its lock."""
+"""Directories of this process, each with its lock's handle."""
 
 
 def temporary_directory() -> Path:
-    """A new directory that only this user can enter, where the system has its temporary files."""
+    """A new directory that only this user can enter, in the system's directory for temporary files."""
     return owned_directory(Path(tempfile.gettempdir()), TEMPORARY, private=True)
 
 
 def owned_directory(parent: Path, stem: str, *, private: bool = False) -> Path:
-    """A new directory; users who may write to its parent may write to it, unless it is private."""
-    name = f"{stem}-{platform.node()}-"  # a file system may keep locks to one machine
+    """A new directory. Users who may write to its parent may write to it, unless it is private."""
+    name = f"{stem}-{platform.node()}-"  # on some file systems, a lock only counts on its own machine
     _remove_forgotten(parent, re.compile(re.escape(name) + r"[0-9a-f]{32}"))
     path = parent / f"{name}{uuid.uuid4().hex}"
     path.mkdir(stat.S_IRWXU)
@@ -46,7 +47,7 @@ def owned_directory(parent: Path, stem: str, *, private: bool = False) -> Path:
 
 
 def remove_owned(path: Path) -> bool:
-    """Remove a directory now, if this process owns it; says whether it does."""
+    """Remove a directory now, if this process owns it; returns whether it does."""
     handle = _owned.pop(path, None)
     if handle is None:
         return False
@@ -56,7 +57,7 @@ def remove_owned(path: Path) -> bool:
 
 
 def _lock(path: Path) -> int:
-    """The lock appears when it is locked: another process that finds it free removes the directory."""
+    """The lock file appears already locked: another process that finds it free removes the directory."""
     unfinished = path / f"{LOCK}.tmp"
     handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)  # stays open
     with suppress(OSError):  # some file systems cannot lock files
@@ -70,7 +71,7 @@ def _remove_forgotten(parent: Path, name: re.Pattern[str]) -> None:
         found = [entry.name for entry in entries if name.fullmatch(entry.name)]
     for path in map(parent.joinpath, found):
         if path not in _owned:
-            with suppress(OSError):  # it is in use, of another user, or has just been removed
+            with suppress(OSError):  # it is in use, belongs to another user, or was just removed
                 _remove_if_forgotten(path)
 
 
@@ -91,7 +92,7 @@ def _remove_if_forgotten(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """The lock goes last: should this process be killed meanwhile, the next one goes on."""
+    """The lock is removed last: if this process is killed meanwhile, the next one finishes the work."""
     with suppress(OSError):
         for entry in list(os.scandir(path)):
             if entry.is_dir(follow_symlinks=False):
@@ -109,7 +110,7 @@ def _remove_all() -> None:
 
 
 def _disown() -> None:
-    """In the child of a fork: its parent's directories are not its own, and their locks end with the parent."""
+    """After a fork, in the child: the directories belong to the parent, and their locks end with it."""
     for handle in _owned.values():
         os.close(handle)
     _owned.clear()

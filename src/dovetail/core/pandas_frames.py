@@ -1,13 +1,13 @@
-"""pandas DataFrames as Arrow tables, and results as pandas DataFrames whose columns are as they were.
+"""Converts pandas DataFrames to Arrow tables, and results back to DataFrames whose columns have their original types.
 
-    numpy numbers    as they were; integers and booleans that an outer join pads become nullable (Int64, boolean)
-    nullable, Arrow-backed, string, period, interval, sparse    as they were
-    categories       as they were, in their order, with those that no row has
+    numpy numbers    unchanged; integers and booleans that an outer join pads become nullable (Int64, boolean)
+    nullable, Arrow-backed, string, period, interval, sparse    unchanged
+    categories       unchanged and in their order, including those that no row has
     objects          text, bytes, dates and decimals; lists as lists, arrays as arrays
 
-`Form` is what is remembered of a column. Nothing goes by way of a float, which has 53 bits only.
+`Form` records what a column was. Nothing is converted via float, which has only 53 bits.
 
-A level of the index that has a name is a column; others are not part of the join, as in `DataFrame.merge`.
+A named level of the index is a column; other levels are not part of the join, as in `DataFrame.merge`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NULLABLE = {
     **{f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
     "bool": "boolean",
 }
-"""pandas' types of numbers and booleans that can be null, by Arrow's."""
+"""pandas' nullable types of numbers and booleans, by Arrow type."""
 
 
 NOTES = b"pandas"  # the key in a schema's metadata
@@ -34,11 +34,11 @@ NOTED = frozenset([*NULLABLE.values(), "Float32", "Float64", "string"])
 
 
 class Form(NamedTuple):
-    """How a column of a DataFrame looked before it was one of an Arrow table."""
+    """What a DataFrame's column was before its conversion to Arrow."""
 
     label: Hashable
     dtype: Any
-    has_arrays: bool = False  # of objects: where Arrow has lists
+    has_arrays: bool = False  # for objects: the values are arrays, where Arrow has lists
 
 
 def table_of(frame: Any) -> pa.Table:
@@ -49,14 +49,14 @@ def table_of(frame: Any) -> pa.Table:
     whole = tables[0]
     for field, column in zip(tables[1].schema, tables[1].columns, strict=True) if levels is not None else ():
         whole = whole.append_column(field, column)
-    return whole.replace_schema_metadata(_metadata(notes)) if whole.num_columns else whole  # which would lose its rows
+    return whole.replace_schema_metadata(_metadata(notes)) if whole.num_columns else whole  # else its rows are lost
 
 
 def joined_notes(sides: Sequence[tuple[pa.Schema, Sequence[str], bool]]) -> dict[bytes, bytes] | None:
-    """What pyarrow notes in a schema about DataFrames, of the columns of several under their new names: its
-    `to_pandas()` then gives nullable types back. With True, the columns of a side can be padded with nulls.
+    """pyarrow's schema metadata for `to_pandas()`, so that it restores nullable types. It describes the columns of
+    several DataFrames under their new names. With True, the columns of a side can be padded with nulls.
 
-    Only such types are noted: of some others, pyarrow writes names that it cannot read.
+    Only nullable types are noted: for some others, pyarrow writes names that it cannot read.
     """
     columns = [
         {**note, "name": name, "field_name": name, "numpy_type": dtype}
@@ -89,7 +89,7 @@ def _table(frame: Any) -> pa.Table:
     if not len(frame.columns):
         return pa.table({"": pa.nulls(len(frame))}).select([])
     sparse = {label: dtype.subtype for label, dtype in frame.dtypes.items() if type(dtype).__name__ == "SparseDtype"}
-    frame = frame.astype(sparse) if sparse else frame  # which Arrow does not know
+    frame = frame.astype(sparse) if sparse else frame  # Arrow has no sparse types
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError) as error:
@@ -98,7 +98,7 @@ def _table(frame: Any) -> pa.Table:
 
 
 def _levels(frame: Any) -> Any:
-    """The levels of the index that have names, as a DataFrame; None, if there are none."""
+    """The named levels of the index, as a DataFrame; None if there are none."""
     index = frame.index
     named = [number for number, name in enumerate(index.names) if name is not None]
     there = {str(label) for label in frame.columns}
@@ -116,7 +116,7 @@ def _levels(frame: Any) -> Any:
 
 
 def forms_of(frame: Any) -> list[Form]:
-    """The forms of the columns that `table_of` gives."""
+    """The forms of the columns that `table_of` returns."""
     levels = _levels(frame)
     frames = [frame] if levels is None else [levels, frame]
     return [_form(part.columns[i], part.iloc[:, i]) for part in frames for i in range(len(part.columns))]
@@ -130,7 +130,7 @@ def _form(label: Hashable, column: Any) -> Form:
 
 
 def frame_of(table: pa.Table, forms: Sequence[Form | None], pandas: Any) -> Any:
-    """The table as a DataFrame. Columns without a form have the type that holds all their values."""
+    """The table as a DataFrame. Columns without a form get a type that holds all their values."""
     columns = [_restored(column, form, pandas) for column, form in zip(table.columns, forms, strict=True)]
     frame = pandas.DataFrame(dict(enumerate(columns)), index=pandas.RangeIndex(table.num_rows))
     names = [_label(name, form) for name, form in zip(table.column_names, forms, strict=True)]
@@ -139,7 +139,7 @@ def frame_of(table: pa.Table, forms: Sequence[Form | None], pandas: Any) -> Any:
 
 
 def _label(name: str, form: Form | None) -> Hashable:
-    """What the column was called, unless the join has called it something else."""
+    """The column's original label, unless the join has renamed it."""
     return form.label if form is not None and str(form.label) == name else name
 
 
@@ -160,7 +160,7 @@ def _restored(column: pa.ChunkedArray, form: Form | None, pandas: Any) -> Any:
 
 
 def _padded_intervals(column: pa.ChunkedArray, dtype: Any, pandas: Any) -> Any:
-    """Intervals of whole numbers cannot be missing: as in `merge`, those of floats, if these can hold all of them."""
+    """Intervals of integers cannot be null. As in `merge`, they become intervals of floats, if these are exact."""
     bounds = pa.chunked_array([chunk.storage for chunk in column.chunks]).combine_chunks()
     try:
         ends = [bound.cast(pa.float64()).to_numpy(zero_copy_only=False) for bound in bounds.flatten()]
@@ -174,7 +174,7 @@ def _padded_intervals(column: pa.ChunkedArray, dtype: Any, pandas: Any) -> Any:
 
 
 def _objects(column: pa.ChunkedArray, form: Form, pandas: Any) -> Any:
-    """Arrow's own conversion is quick, but makes arrays of lists, and numbers that are no objects."""
+    """Python objects. Arrow's own conversion is faster, but turns lists into arrays, and numbers into NumPy numbers."""
     t = pa.types
     text = t.is_string(column.type) or t.is_large_string(column.type)
     if form.has_arrays or text or t.is_date(column.type) or t.is_decimal(column.type) or t.is_null(column.type):

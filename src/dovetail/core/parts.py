@@ -1,4 +1,4 @@
-"""Cut rows into consecutive parts that have about as many pairs each."""
+"""Cut rows into consecutive parts that have about equally many pairs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from dovetail.core.threads import in_ranges
 
-FINER = 8  # parts for each thread, so that all end at about the same time
-LEAST_PART = 1 << 14  # pairs that are worth a task of their own
-GOOD_PART = 1 << 17  # pairs that fill memory of a good size: small pieces of new memory cost more than they hold
+FINER = 8  # parts per thread, so that all threads end at about the same time
+LEAST_PART = 1 << 14  # pairs that are worth a separate task
+GOOD_PART = 1 << 17  # pairs that fill a large piece of memory: small new pieces cost more than what they hold
 BLOCK = 1 << 12  # rows whose pairs are counted together
 BLOCKS_AT_ONCE = 8
 
 
 def part_ranges(count: Callable[[int, int], NDArray[np.int64]], rows: int, parts: int) -> list[tuple[int, int]]:
-    """Consecutive rows (start, end) in parts of about as many pairs each; fewer parts, if there are few.
+    """Consecutive rows (start, end) in parts of about equally many pairs; fewer if there are few pairs.
 
     `count(start, end)` says how many pairs each of these rows has.
     """
@@ -54,7 +54,7 @@ def _block_counts(count: Callable[[int, int], NDArray[np.int64]], rows: int) -> 
 
 
 def chunk_ranges(counts: NDArray[np.int64], total: int, most: int) -> Iterator[tuple[int, int, int]]:
-    """Consecutive rows (start, end, pairs) with at most `most` pairs each; more only where a single row has more."""
+    """Consecutive rows (start, end, pairs) with at most `most` pairs each; more only if a single row has more."""
     if total == 0:
         return
     if total <= most:

@@ -1,8 +1,8 @@
-"""How many threads this process should use, where a call does not say so.
+"""How many threads this process should use if a call does not say so.
 
 DOVETAIL_THREADS    if it is set
 OMP_NUM_THREADS     if it is set: Spark, Dask, Ray and joblib set it for their workers, mostly to 1
-otherwise           the processors that it may run on, or the quota of its container where that is less
+otherwise           the processors that it may run on, or the quota of its container if that is less
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dovetail.errors import InputError
 
 VARIABLE = "DOVETAIL_THREADS"
 OF_WORKERS = "OMP_NUM_THREADS"
-UNIFIED = "0"  # the number of the one hierarchy of control groups v2
+UNIFIED = "0"  # the hierarchy number of control groups v2
 
 
 def default_threads() -> int:
@@ -26,7 +26,7 @@ def default_threads() -> int:
         if not (named.isdecimal() and int(named)):
             raise InputError(f"{VARIABLE} is a number of threads, 1 or more; got {named!r}.")
         return int(named)
-    for_workers = os.environ.get(OF_WORKERS, "").split(",")[0].strip()  # one number for each level of nesting
+    for_workers = os.environ.get(OF_WORKERS, "").split(",")[0].strip()  # one number per level of nesting
     if for_workers.isdecimal() and int(for_workers):
         return int(for_workers)
     return processors()
@@ -34,13 +34,13 @@ def default_threads() -> int:
 
 @cache
 def processors() -> int:
-    """Those that this process may run on; no more than its container may use at a time."""
+    """The processors this process may run on, limited by the quota of its container."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min([allowed, *(max(1, math.ceil(quota)) for quota in quotas())])
 
 
 def quotas(root: Path = Path("/")) -> Iterator[float]:
-    """Processors that each control group of this process may use, where it has a limit."""
+    """The processor quota of each control group of this process that has a limit."""
     for hierarchy in _lines(root / "proc/self/cgroup"):
         number, controllers, path = hierarchy.split(":", 2)
         if number == UNIFIED:
@@ -49,7 +49,7 @@ def quotas(root: Path = Path("/")) -> Iterator[float]:
             mounted = root / "sys/fs/cgroup/cpu"
         else:
             continue
-        # In a container, the path may be that of the host, which is not mounted; then its root is the container's.
+        # In a container, the path may be that of the host, which is not mounted. Then the container's root is used.
         parts = [part for part in path.split("/") if part not in ("", "..")]
         for depth in range(len(parts) + 1):
             yield from _quota(mounted.joinpath(*parts[:depth]))
@@ -61,7 +61,7 @@ def _quota(group: Path) -> Iterator[float]:
         words = [*_lines(group / "cpu.cfs_quota_us"), *_lines(group / "cpu.cfs_period_us")]
     try:
         quota, period = (float(word) for word in words)
-    except ValueError:  # there is no limit, or no such file
+    except ValueError:  # no limit, or no such file
         return
     if quota > 0 and period > 0:
         yield quota / period

@@ -1,4 +1,4 @@
-"""How long to wait before something that failed is tried again."""
+"""How long to wait before retrying."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import random
 
 
 def backoff(failures: int, first: float, longest: float) -> float:
-    """Twice as long after each failure in a row, up to the longest pause. Any unit of time."""
+    """Twice as long after each failure in a row, up to the longest pause. Works in any unit of time."""
     return min(longest, first * 2.0 ** (failures - 1))
 
 
 def jittered(pause: float) -> float:
-    """Up to half of it less, at random, so that workers do not ask all at once."""
+    """Shortened by up to half, at random, so that workers do not retry all at once."""
     return random.uniform(pause / 2, pause)

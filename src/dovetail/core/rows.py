@@ -1,6 +1,6 @@
-"""Rows, results and events: the vocabulary that every layer speaks.
+"""Rows, results and events: the vocabulary that all layers share.
 
-An input is its position, counted from 0; `Side.LEFT` and `Side.RIGHT` name the two of an ordinary join.
+An input is identified by its position, from 0; `Side.LEFT` and `Side.RIGHT` name the two inputs of an ordinary join.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Side(IntEnum):
 
 
 class Phase(StrEnum):
-    """What a join is busy with."""
+    """The phase that a join is in."""
 
     ARRIVING = "arriving"
     REACTIVE = "reactive"
@@ -46,8 +46,8 @@ class Phase(StrEnum):
 class Matches(NamedTuple):
     """Results by row number: result i has row `rows[n][i]` of `batches[n]` for every input n.
 
-    An input is None where no row of it belongs to these results: outer joins pad its columns with nulls, semi and anti
-    joins have none of them.
+    An input is None if its rows are not part of these results: outer joins pad its columns with nulls; semi and anti
+    joins do not return them.
     """
 
     batches: tuple[pa.RecordBatch | None, ...]
@@ -55,7 +55,7 @@ class Matches(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many results there are."""
+        """The number of results."""
         first = self.rows[0]
         return len(first) if first is not None else next(len(rows) for rows in self.rows if rows is not None)
 
@@ -80,13 +80,13 @@ class Matches(NamedTuple):
 
     @classmethod
     def single(cls, side: Side, batch: pa.RecordBatch, rows: Rows) -> Matches:
-        """Rows of one of two inputs that are results by themselves: without a partner, or because they have one."""
+        """Rows of one of two inputs that are results alone, because they have no partner or because they have one."""
         if side is Side.LEFT:
             return cls((batch, None), (rows, None))
         return cls((None, batch), (None, rows))
 
     def only(self, chosen: NDArray[np.bool_]) -> Matches:
-        """Some of the results."""
+        """A subset of the results."""
         return self._replace(rows=tuple(None if rows is None else rows[chosen] for rows in self.rows))
 
     # The two inputs of an ordinary join.
@@ -112,12 +112,12 @@ class Matches(NamedTuple):
         return rows
 
 
-# Events: what a source can do. A schedule is a sequence of these, so that a run can be replayed.
+# Events: what a source can do. A schedule is a sequence of events, so that a run can be replayed.
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Rows of an input. `placement`: where they are among all arrivals, for an operator that sees some of them only."""
+    """Rows of an input. `placement`: their position among all arrivals, for an operator that sees only some of them."""
 
     input: int
     batch: pa.RecordBatch
@@ -126,10 +126,10 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """No rows arrive for as long as `steps` units of reactive work take (None: until the work is done).
+    """No rows arrive during `steps` units of reactive work (None: until the work is done).
 
-    `over` is asked after each unit whether to break off, because rows have arrived after all. A short stall is a gap
-    between two batches as far as one can tell; people are not told of it.
+    `over` is called after each unit, and returns whether to stop because rows have arrived. A short stall is probably
+    only a gap between two batches; users are not notified.
     """
 
     steps: int | None = None
@@ -139,7 +139,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No row older than `value` arrives any more. `arrived`: how many rows of each side have arrived anywhere."""
+    """No more rows older than `value` will arrive. `arrived`: how many rows of each side have arrived anywhere."""
 
     value: int
     arrived: tuple[int, int] | None = None

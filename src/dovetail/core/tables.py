@@ -1,4 +1,4 @@
-"""Tables from other libraries as Arrow tables."""
+"""Reads tables from files and other libraries as Arrow tables."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ CSV = ds.CsvFileFormat(
         convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
     )
 )
-"""As Spark reads it: nothing between two commas, or in quotes, is null, also as text; "NA" and "null" are text."""
+"""Parsed as Spark does: an empty field is null, also in quotes and in text columns; "NA" and "null" are text."""
 _READ_AS = {"csv": CSV, "arrow": "ipc"}
 PART_OF_RESULT = re.compile(r"part-.*\.parquet|part-0\.(arrow|csv|json)|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")
-"""Files of results: ours, and Spark's."""
-NAMED = 5  # foreign files in a message
+"""Files that Dovetail or Spark writes as results."""
+NAMED = 5  # foreign files that a message names
 
 
 def dataset_of(path: Path) -> ds.Dataset:
-    """The file or directory as a dataset; opening it reads the schema only."""
+    """The file or directory as a dataset; opening it reads only the schema."""
     name = format_of(path)
     try:
         return ds.dataset(path, format=_READ_AS.get(name, name), partitioning="hive" if path.is_dir() else None)
@@ -50,12 +50,12 @@ def read_table(path: Path) -> pa.Table:
 
 
 def is_part_of_result(path: Path) -> bool:
-    """Whether a join has written this file, by its name: --overwrite may remove it."""
+    """Whether the name is that of a file that a join has written: --overwrite may remove it."""
     return path.is_file() and PART_OF_RESULT.fullmatch(path.name) is not None
 
 
 def check_output(path: Path, *, overwrite: bool) -> None:
-    """See that results can be written there, before any work is done."""
+    """Check that results can be written there, before any work is done."""
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; --out takes a directory.")
     if path.is_dir() and any(path.iterdir()) and not overwrite:
@@ -97,7 +97,7 @@ def arrow_table(table: Any) -> pa.Table:
 
 
 def collected(rows: Any) -> Any:
-    """A LazyFrame of Polars as a DataFrame; everything else as it is."""
+    """A Polars LazyFrame as a DataFrame; anything else unchanged."""
     polars = sys.modules.get("polars")
     is_lazy = polars is not None and isinstance(rows, polars.LazyFrame)
     return rows.collect() if is_lazy else rows
@@ -108,7 +108,7 @@ def _several(names: list[str]) -> InputError:
 
 
 def _outgrows_indices(column: pa.ChunkedArray) -> bool:
-    """Whether the values of all chunks are more than the dictionaries' indices can number: one is made of them."""
+    """Whether the chunks' dictionaries, unified into one, have more values than the index type can number."""
     values = [chunk.dictionary for chunk in column.chunks]
     index = column.type.index_type
     most = 1 << (index.bit_width - pa.types.is_signed_integer(index))
@@ -116,15 +116,15 @@ def _outgrows_indices(column: pa.ChunkedArray) -> bool:
 
 
 def uses_dictionaries(type_: pa.DataType) -> bool:
-    """Whether values of this type, or parts of them, are in dictionaries."""
+    """Whether values of this type, or parts of them, are dictionary-encoded."""
     if isinstance(type_, pa.BaseExtensionType):
         return uses_dictionaries(type_.storage_type)
     return bool(pa.types.is_dictionary(type_) or any(uses_dictionaries(field.type) for field in _fields(type_)))
 
 
 def _hides_nulls(array: pa.Array) -> bool:
-    """Whether a dictionary has a null among its values. Arrow cannot make one of two such dictionaries, and does not
-    count the rows that refer to it as null."""
+    """Whether a dictionary contains null as a value. Arrow cannot unify two such dictionaries, and does not count rows
+    that refer to that value as null."""
     if not uses_dictionaries(array.type):
         return False
     if isinstance(array.type, pa.BaseExtensionType):
@@ -135,7 +135,7 @@ def _hides_nulls(array: pa.Array) -> bool:
 
 
 def _parts(array: pa.Array) -> list[pa.Array]:
-    """What a nested array is made of."""
+    """The children of a nested array."""
     type_ = array.type
     if pa.types.is_struct(type_) or pa.types.is_union(type_):
         return [array.field(i) for i in range(type_.num_fields)]
@@ -143,7 +143,7 @@ def _parts(array: pa.Array) -> list[pa.Array]:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema that `arrow_table` gives a table of this one."""
+    """The schema that `arrow_table` gives to a table with this one."""
     return pa.schema([field.with_type(_plain(field.type)) for field in schema], schema.metadata)
 
 
@@ -163,7 +163,7 @@ def _as_table(table: Any) -> pa.Table:
     if hasattr(table, "__arrow_c_stream__"):
         try:
             reader = pa.RecordBatchReader.from_stream(table)
-        except pa.ArrowInvalid:  # a stream of values, not of rows
+        except pa.ArrowInvalid:  # a stream of values, not rows
             raise _no_table(table) from None
         return reader.read_all()
     raise _no_table(table)
@@ -171,7 +171,7 @@ def _as_table(table: Any) -> pa.Table:
 
 def _from_polars(frame: Any) -> pa.Table:
     for name, type_ in frame.schema.items():
-        if str(type_) in ("Object", "Int128", "UInt128"):  # of objects, Polars hands out addresses
+        if str(type_) in ("Object", "Int128", "UInt128"):  # Polars exports objects as addresses
             raise InputError(f"column {name!r} is {type_}, which Arrow does not have: cast it, or leave it out.")
     return pa.RecordBatchReader.from_stream(frame).read_all()
 
@@ -191,10 +191,9 @@ def _no_table(given: Any) -> InputError:
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    """The type with views (Polars exports them) as what they show and without run-end encoding: Arrow cannot take rows
-    there.
+    """The type without views (which Polars exports) and run-end encoding: Arrow cannot take rows from those.
 
-    Lists, structs, maps, unions and dictionaries can have them inside.
+    Lists, structs, maps, unions and dictionaries can contain them.
     """
     t = pa.types
     if isinstance(type_, pa.BaseExtensionType):
@@ -225,7 +224,7 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 def _can_unify(values: pa.DataType) -> bool:
-    """Whether Arrow can make one dictionary of two with such values. (It mangles those of halffloats.)"""
+    """Whether Arrow can unify two dictionaries with such values. (It corrupts halffloats.)"""
     t = pa.types
     return not (t.is_nested(values) or t.is_float16(values) or t.is_null(values))
 
@@ -239,7 +238,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def _convert_array(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The array in its plain type. Arrow casts neither unions nor list views, so that it is put together by hand."""
+    """The array in its plain type. Arrow casts neither unions nor list views, so these are rebuilt by hand."""
     t = pa.types
     type_ = array.type
     if type_ == target and not _hides_nulls(array):
@@ -262,14 +261,14 @@ def _convert_array(array: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.DictionaryArray.from_arrays(indices, values, ordered=type_.ordered)
     if t.is_list_view(type_) or t.is_large_list_view(type_):
         return _lists(array, target)
-    whole = pa.concat_arrays([array])  # without an offset, which children would have to follow
+    whole = pa.concat_arrays([array])  # without an offset, which its children would have to follow
     fields = _fields(target)
     children = [_convert_array(part, field.type) for part, field in zip(_parts(whole), fields, strict=True)]
     return pa.Array.from_buffers(target, len(whole), whole.buffers()[: _own_buffers(type_)], children=children)
 
 
 def _lists(views: pa.Array, target: pa.DataType) -> pa.Array:
-    """List views as lists: their elements one after the other, those of a null left out."""
+    """List views as lists: their elements in sequence, without those of null lists."""
     offsets = np.zeros(len(views) + 1, np.int64 if pa.types.is_large_list(target) else np.int32)
     np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(views), 0)), out=offsets[1:])
     valid = pc.is_valid(views).buffers()[1] if views.null_count else None
@@ -278,7 +277,7 @@ def _lists(views: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _own_buffers(type_: pa.DataType) -> int:
-    """How many of a nested array's buffers are not those of its children: validity, offsets, codes."""
+    """How many of a nested array's buffers are its own, not its children's: validity, offsets, codes."""
     t = pa.types
     if t.is_struct(type_) or t.is_fixed_size_list(type_):
         return 1

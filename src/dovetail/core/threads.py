@@ -1,9 +1,9 @@
-"""Work on several cores, and a bounded queue between threads that either side can close.
+"""Runs work on several cores, and has a bounded queue between threads that either side can close.
 
-Kernels and Arrow's functions run outside of the interpreter's lock.
+Kernels and Arrow's functions release the GIL.
 
-How many threads a join may use is a setting of the calling context, one unless `allow_threads` says more: operators
-inside of a Spark task have one core, and calls in process set what their `threads=` says.
+The number of threads that a join may use is a setting of the calling context. It is one unless `allow_threads` says
+more: operators inside a Spark task have one core, and calls in process set `threads=`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 RANGE = 1 << 16  # rows that are worth a thread
-FEW_TASKS = 2  # of each thread, whose items have not been taken
+FEW_TASKS = 2  # tasks per thread whose items have not been taken
 
 _allowed: ContextVar[int] = ContextVar("dovetail_threads", default=1)
 
 
 def read_threads(threads: Any) -> int:
-    """What `threads=` says; if it is None, what this process may use."""
+    """The number that `threads=` gives; for None, the number this process may use."""
     if threads is None:
         return default_threads()
     if type(threads) is int and threads >= 1:
@@ -40,7 +40,7 @@ def read_threads(threads: Any) -> int:
 
 @contextmanager
 def allow_threads(threads: int) -> Iterator[None]:
-    """The number of threads for what is called inside."""
+    """Set the number of threads for the code inside."""
     token = _allowed.set(threads)
     try:
         yield
@@ -53,7 +53,7 @@ def allowed_threads() -> int:
 
 
 def both(first: Callable[[], T], second: Callable[[], S]) -> tuple[T, S]:
-    """The results of two functions, computed side by side if there are two threads."""
+    """The results of two functions, computed in parallel if there are two threads."""
     if allowed_threads() == 1:
         return first(), second()
     given, found = in_threads([first, second])
@@ -61,7 +61,7 @@ def both(first: Callable[[], T], second: Callable[[], S]) -> tuple[T, S]:
 
 
 def in_threads(work: Sequence[Callable[[], T]]) -> list[T]:
-    """The results of some functions, which share the threads."""
+    """The results of several functions, which share the threads."""
     threads = min(allowed_threads(), len(work))
     if threads <= 1:
         return [one() for one in work]
@@ -90,18 +90,18 @@ def in_threads(work: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def ranges(rows: int) -> list[tuple[int, int]]:
-    """Consecutive ranges of rows, one for each thread; fewer where they would be short."""
+    """Consecutive ranges of rows, one per thread; fewer if they would be short."""
     parts = max(1, min(allowed_threads(), rows // RANGE))
     return list(pairwise(rows * part // parts for part in range(parts + 1)))
 
 
 def in_ranges(work: Callable[[int, int], T], rows: int) -> list[T]:
-    """The results of a function for each of these ranges."""
+    """The results of a function over these ranges."""
     return in_threads([partial(work, *range_) for range_ in ranges(rows)])
 
 
 def _run_beside(work: Sequence[Callable[[], None]]) -> None:
-    """One of them in this thread, in a context of its own like all others."""
+    """Run one function in this thread, in a context of its own like all others."""
     threads = [_start(one) for one in work[1:]]
     copy_context().run(work[0])
     for thread in threads:
@@ -144,7 +144,7 @@ class BoundedQueue(Generic[T]):
             return self._items.popleft()
 
     def close(self) -> None:
-        """Waiting and later calls raise QueueClosedError."""
+        """Close the queue: waiting and later calls raise QueueClosedError."""
         with self._changed:
             self._closed = True
             self._items.clear()
@@ -157,17 +157,17 @@ class _Failed:
 
 
 class _Done:
-    """A task has given all its items, or there are no more tasks."""
+    """A task has produced all its items, or there are no more tasks."""
 
 
 _Items = BoundedQueue["T | _Done | _Failed"]
 
 
 def in_order(tasks: Iterable[Callable[[], Iterator[T]]], threads: int, ahead: int) -> Iterator[T]:
-    """The items of all tasks, one task after the other, while later tasks run already.
+    """The items of all tasks in order, while later tasks already run.
 
-    A task waits when `ahead` of its items have not been taken. Tasks of an iterator are made one at a time, by the
-    threads that run them, and only a few before they are needed. Closing the iterator stops the threads.
+    A task waits while `ahead` of its items have not been taken. Tasks of an iterator are created one at a time, by the
+    threads that run them, and only shortly before they are needed. Closing the iterator stops the threads.
     """
     known = len(tasks) if isinstance(tasks, Sequence) else None
     threads = threads if known is None else min(threads, known)
@@ -176,12 +176,12 @@ def in_order(tasks: Iterable[Callable[[], Iterator[T]]], threads: int, ahead: in
             yield from task()
         return
     waiting = iter(tasks)
-    lock = threading.Lock()  # of the tasks that wait
+    lock = threading.Lock()  # guards the waiting tasks
     turns: BoundedQueue[_Items[T] | _Done] = BoundedQueue(FEW_TASKS * threads if known is None else known + threads)
     begun: list[_Items[T]] = []
 
     def begin() -> tuple[Callable[[], Iterator[T]], _Items[T]] | None:
-        """The next task, and where its items go."""
+        """The next task, and the queue for its items."""
         with lock:
             items: _Items[T] = BoundedQueue(max(1, ahead))
             try:

@@ -1,4 +1,4 @@
-"""Numbers in large type, of half blocks: three lines high, with words beside them."""
+"""Large numbers for a terminal, three lines high, made of half blocks, with words beside them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INDENT, GAP = "  ", "   "
 
 
 def large(number: str, style: str, beside: Sequence[str]) -> list[Text]:
-    """Three lines; `beside` has the words for each."""
+    """Three lines; `beside` has the words for each line."""
     rows = [" ".join(DIGITS[letter][row] for letter in number) for row in range(5)]
     rows.append(" " * len(rows[0]))
     pairs = (zip(rows[row], rows[row + 1], strict=True) for row in range(0, 6, 2))

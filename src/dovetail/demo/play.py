@@ -1,7 +1,7 @@
-"""Two servers that stall, a join on Spark that uses the stalls, and beside it Spark's own join.
+"""Two servers that stall, a join on Spark that uses the stalls, and Spark's own join for comparison.
 
-Which payments came within ten minutes of an order, and cover it? There is no equality, so that Spark refuses to join
-the streams: its own join is a batch job that starts when the last row has arrived.
+Which payments came within ten minutes of an order, and cover it? There is no equality, so Spark refuses to join the
+streams. Its own join is a batch job that starts when the last row has arrived.
 
 Flight server: orders   --+--> dovetail.join(…, memory=…) on Spark --> parquet --> counted --+
                           |                                                                  +--> the same?
@@ -34,7 +34,7 @@ NEXT = 'Try it on files of yours: {} join --left a.parquet --right b.csv --on "l
 
 
 def run(console: Console, compare: bool = False) -> bool:
-    """Run the demo; True if all answers are right. With `compare`, once more with DINER, and both side by side."""
+    """Run the demo; True if all answers are correct. `compare`: run it again with DINER, and show both."""
     script, scenes, right = write_script(), [], True
     with console.status("starting Spark") if console.is_terminal else nullcontext():
         spark = _session()
@@ -52,7 +52,7 @@ def run(console: Console, compare: bool = False) -> bool:
 
 
 def record(script: Script, console: Console) -> Scene:
-    """One run of a script, for a picture of it."""
+    """Run a script once, to draw a picture of it."""
     spark = _session()
     try:
         scene, same = play(spark, script, "auto", console)
@@ -70,7 +70,7 @@ def _session() -> Any:
 
 
 def play(spark: Any, script: Script, algorithm: str, console: Console) -> tuple[Scene, bool]:
-    """Run a script and show it; whether both joins have the same rows."""
+    """Run a script and show it; returns whether both joins found the same rows."""
     place = temporary_directory()
     try:
         with senders(script) as both:
@@ -104,7 +104,7 @@ def _follow(query: Any, scene: Scene, script: Script, console: Console) -> None:
 
 
 def _command() -> str:
-    """How this program is called here."""
+    """The command that started this program."""
     return "dovetail" if shutil.which("dovetail") else os.path.relpath(Path(sys.executable).with_name("dovetail"))
 
 
@@ -113,10 +113,10 @@ def _read(reader: Any, sender: Sender) -> Any:
 
 
 def _watch(query: Any, scene: Scene, show: Any) -> None:
-    """Follow the query until both joins are complete; the clock starts when Spark's workers are warm."""
+    """Follow the query until both joins are complete; the clock starts once Spark's workers are warm."""
     told = MicroBatches(query)
     while not scene.is_over:
-        query.awaitTermination(POLL_S)  # raises what the query has failed with
+        query.awaitTermination(POLL_S)  # raises the query's error, if it failed
         for progress in told.news():
             figures = known_figures(progress, METRICS)
             if figures or progress.numInputRows:
@@ -127,7 +127,7 @@ def _watch(query: Any, scene: Scene, show: Any) -> None:
         if scene.began is None and scene.results:
             scene.begin()
         if scene.ended is not None:
-            scene.rival.start()  # alone, so that neither slows the other down
+            scene.rival.start()  # after ours is complete, so that neither slows the other down
         scene.look()
         show()
 
@@ -139,14 +139,14 @@ def _fingerprint(frame: Any) -> Fingerprint:
 
 
 def _join_by_spark(spark: Any, script: Script, both: tuple[Sender, Sender]) -> Fingerprint:
-    """Spark's own join of the same rows, which are in its memory already."""
+    """Spark's own join of the same rows, which are already in its memory."""
     tables = [spark.createDataFrame(pa.table(sender.rows.rows)).repartition(CELLS) for sender in both]
     orders, payments = (frame.alias(alias) for frame, alias in zip(tables, "lr", strict=True))
     return _fingerprint(orders.crossJoin(payments.hint("broadcast")).where(script.on))  # the faster of its two plans
 
 
 def _check(spark: Any, place: Path, scene: Scene, console: Console) -> bool:
-    """Compare with Spark's own join: the number of rows and a fingerprint of them."""
+    """Compare with Spark's own join: the number of rows and a fingerprint."""
     ours, theirs = _fingerprint(spark.read.parquet(str(place / "results"))), scene.rival.found
     if ours == theirs and ours[0] == scene.results:
         say(console, f"[bold green]✓[/] the same {scene.results:,} rows")

@@ -1,4 +1,4 @@
-"""What is known of a run: who has sent what, what each join has found, and when."""
+"""The state of a run: which rows each server has sent, what each join has found, and when."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dovetail.demo.senders import Sender
 
 CELLS = 2
 Fingerprint = tuple[int, Any]
-"""The number of rows, and a sum over hashes of them."""
+"""The number of rows, and a sum of their hashes."""
 
 
 class Rival:
-    """Spark's own join: it could begin when the last row has arrived, and runs in a thread when ours is complete."""
+    """Spark's own join: it could start when the last row has arrived; here it runs after ours is complete."""
 
     def __init__(self, join: Callable[[], Fingerprint]) -> None:
         self._join = join
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self.found: Fingerprint = (0, None)
-        self.seconds: float | None = None  # that it took
+        self.seconds: float | None = None  # how long it took
 
     def start(self) -> None:
         if self._thread is None:
@@ -42,7 +42,7 @@ class Rival:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has its result; raises what it has failed with."""
+        """Whether it has its result; raises its error if it failed."""
         if self._failure is not None:
             raise self._failure
         return self.seconds is not None
@@ -56,25 +56,25 @@ class Rival:
 
 class SceneMoment(NamedTuple):
     elapsed: float
-    script_s: float  # by the senders' clocks
+    script_s: float  # on the senders' clock
     results: int
     phase: str
 
 
 @dataclass(slots=True)
 class Scene:
-    """All that is known of a run, for the screen and for the comparison at the end."""
+    """The state of a run, for the screen and for the comparison at the end."""
 
     algorithm: str
     senders: tuple[Sender, Sender]
     rival: Rival
     made: float = field(default_factory=lambda: time.monotonic())
-    began: float | None = None  # when the senders' clocks did
-    sent: float | None = None  # when the last row was
+    began: float | None = None  # when the senders' clocks started
+    sent: float | None = None  # when the last row was sent
     ended: float | None = None
-    joined: int = 0  # rows that Spark has taken
+    joined: int = 0  # rows that Spark has read
     results: int = 0
-    of_spilled: int = 0  # results found in rows on disk before the last row arrived
+    of_spilled: int = 0  # results from rows on disk, before the last row arrived
     in_memory: int = 0
     most_in_memory: int = 0
     on_disk: int = 0
@@ -98,7 +98,7 @@ class Scene:
 
     @property
     def now_s(self) -> float:
-        """The time that charts show: until both are complete."""
+        """The time that charts show; it stops when both joins are complete."""
         if self.began is None:
             return 0.0
         if self.ended is not None and self.rival.seconds is not None:
@@ -112,12 +112,12 @@ class Scene:
 
     @property
     def rival_s(self) -> float:
-        """When Spark's own join would have had its result: it starts when the last row has arrived."""
+        """When Spark's own join would have finished: it starts when the last row has arrived."""
         return 0.0 if self.rival.seconds is None else self.sent_s + self.rival.seconds
 
     @property
     def script_end_s(self) -> float:
-        """When the last row arrives, by the senders' clocks."""
+        """When the last row arrives, on the senders' clock."""
         return float(max(sender.rows.seconds[-1] for sender in self.senders))
 
     @property
@@ -126,14 +126,14 @@ class Scene:
 
     @property
     def all_rows(self) -> int:
-        """What Spark takes in all: each source says at last that it has ended."""
+        """The rows that Spark takes in total: each source adds one that says that it has ended."""
         return sum(len(sender.rows.seconds) + 1 for sender in self.senders)
 
     def look(self) -> None:
-        """See what is going on.
+        """Update the phase and the history.
 
-        A silence is as long as the script says from when Spark has taken what was sent before, however slow it is: till
-        then the senders' clocks stand still.
+        A silence lasts as long as the script says, counted from when Spark has taken all rows sent before, however slow
+        it is: until then the senders' clocks are stopped.
         """
         waiting = sum(sender.sent for sender in self.senders) - self.joined
         if self.transmitted and self.sent is None:
@@ -153,7 +153,7 @@ class Scene:
             self.history.append(SceneMoment(self.now_s, self.senders[0].rows.elapsed(), self.results, self.phase))
 
     def record_results(self, results: int, arrived: int, spilled: int = 0) -> None:
-        """A micro-batch is done; `spilled`: results that it found in rows on disk beside those of its arrivals."""
+        """Record a micro-batch. `spilled`: results from rows on disk, besides those of its arrivals."""
         self.micro_batches += 1
         self.joined += arrived
         self.results += results
@@ -161,14 +161,14 @@ class Scene:
             self.of_spilled += spilled if arrived else results
 
     def keeps(self, in_memory: int, on_disk: int) -> None:
-        """What the cells hold; fewer than before means that not all of them have spoken."""
+        """Record what the cells hold; fewer rows than before means that not all cells have reported."""
         if in_memory + on_disk >= self.in_memory + self.on_disk:
             self.in_memory, self.on_disk = in_memory, on_disk
             self.most_in_memory = max(self.most_in_memory, in_memory)
 
     @property
     def memory_share(self) -> float:
-        """The share in memory of what cells keep. A row of one input is in every cell, so cells keep more than came."""
+        """The share of kept rows in memory. Rows of one input are in every cell, so they count several times."""
         return self.in_memory / max(1, self.in_memory + self.on_disk)
 
     @property
@@ -180,7 +180,7 @@ class Scene:
         return max((moment.results for moment in self.history if moment.script_s <= script_s), default=0)
 
     def moments(self, seconds: list[float]) -> list[SceneMoment]:
-        """The last moment before each of these."""
+        """The last moment before each of these times."""
         times = [moment.elapsed for moment in self.history]
         places = np.searchsorted(times, seconds, side="right")
         return [self.history[place - 1] if place else SceneMoment(0.0, 0.0, 0, "arriving") for place in places]

@@ -1,4 +1,4 @@
-"""A run as people see it: a panel that is drawn again as it goes on, lines of plain text, and tables at the end.
+"""Shows a run to the user: a live panel, lines of plain text, and tables at the end.
 
   ▀▀█ ▀▀█   ▀▀█ ▀█  █▀█
   █▀▀   █   ▀▀█  █  █ █     results, while rows are still to come
@@ -37,7 +37,7 @@ LINE_S = 10.0  # between lines of plain text
 LABEL = 11
 BLOCKS = " ▁▂▃▄▅▆▇█"
 HEIGHT = 4  # lines of a chart
-COLUMNS = 60  # seconds that are shown
+COLUMNS = 60  # seconds shown
 PHASES = {
     "starting": ("cyan", "Spark's workers start; the clock waits for them"),
     "arriving": ("green", "rows arrive"),
@@ -50,7 +50,7 @@ SPARK = "Spark's own"
 
 @contextmanager
 def screen(scene: Scene, console: Console) -> Iterator[Callable[[], None]]:
-    """A live panel on a terminal, elsewhere a plain line every ten seconds, if what is yielded is called often."""
+    """A live panel on a terminal, elsewhere a line of text every ten seconds. Call the yielded function often."""
     if console.is_terminal:
         with Live(ScenePanel(scene), console=console, refresh_per_second=8):
             yield lambda: None
@@ -71,7 +71,7 @@ def say(console: Console, words: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ScenePanel:
-    """A scene, drawn for a terminal."""
+    """A scene as a panel for a terminal."""
 
     scene: Scene
 
@@ -98,7 +98,7 @@ def _lines(scene: Scene, width: int) -> list[Text]:
 
 
 def _results(scene: Scene) -> list[Text]:
-    """The number that all is about."""
+    """The number of results, in large type."""
     spilled = f"{scene.of_spilled:,} of them in rows on disk" if scene.of_spilled else ""
     beside = ("results, while rows are still to come", spilled, f"Spark's own join: {scene.rival.found[0]:,}")
     if scene.transmitted:
@@ -119,11 +119,11 @@ def _progress(scene: Scene, sender: Sender, width: int) -> Text:
 
 
 def _charts(scene: Scene, columns: int) -> list[Text]:
-    """Results over time, ours and Spark's, and below who sent."""
+    """Results over time, ours and Spark's; below, when each server sent rows."""
     per_column = max(1.0, scene.now_s / columns)
     seconds = [i * per_column for i in range(1 + int(scene.now_s / per_column))]
     if scene.is_over and seconds[-1] < scene.now_s and len(seconds) <= columns:
-        seconds.append(scene.now_s)  # what came in the last part of a second
+        seconds.append(scene.now_s)  # results in the last fraction of a second
     moments = scene.moments(seconds)
     top = max(scene.results, scene.rival.found[0], 1)
     ours = [(moment.results, PHASES[moment.phase][0]) for moment in moments[1:]]
@@ -141,7 +141,7 @@ def _row(label: str, content: Text) -> Text:
 
 
 def _chart(name: str, bars: list[tuple[int, str]], top: int) -> list[Text]:
-    """Bars of eighths, the highest as high as the chart, with their name and the highest value beside them."""
+    """Bars in eighths of a line, scaled to the height of the chart, with their name and the highest value."""
     lines = []
     for level in reversed(range(HEIGHT)):
         text = Text()
@@ -158,7 +158,7 @@ for _phase, _when in (("arriving", "as rows arrive"), ("silent", "in silence"), 
 
 
 def line(scene: Scene) -> str:
-    """A moment as plain text."""
+    """A moment as a line of text."""
     sent = "  ".join(f"{sender.name} {sender.sent:>7,}" for sender in scene.senders)
     return f"{scene.now_s:5.1f} s  {sent}  results {scene.results:>7,}  {SPARK} {scene.rival.found[0]:,}"
 
@@ -175,7 +175,7 @@ def summary(scene: Scene) -> Table:
 
 
 def headline(scene: Scene) -> Text:
-    """What a run has shown, in one number."""
+    """The outcome of a run in one number."""
     early = scene.early / max(1, scene.results)
     beside = (
         "of all results before the last row arrived",
@@ -190,7 +190,7 @@ def remark(scene: Scene) -> str:
 
 
 def side_by_side(scenes: list[Scene]) -> Table:
-    """What each algorithm had found when."""
+    """What each algorithm had found at which time."""
     one, other = (sender.bursts for sender in scenes[0].senders)
     moments = [(f"at the end of stall {i}", stop) for i, (_, stop) in enumerate(silences(one, other), 1)]
     moments.append(("at the end of transmission", scenes[0].script_end_s))

@@ -1,4 +1,4 @@
-"""The script of a run: two servers that send a table each, in bursts with stalls between them."""
+"""The script of a run: two servers that each send a table, in bursts with stalls in between."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.sources.flight_server import TableServer
 from dovetail.sources.paced import Paced, Seconds
 
 Burst = tuple[float, float]
-"""Seconds of sending, and of the stall after it."""
+"""Seconds of sending, and of the stall that follows."""
 
 ORDERS: tuple[Burst, ...] = ((3.0, 5.5), (3.0, 4.5), (2.0, 0.0))
 PAYMENTS: tuple[Burst, ...] = ((2.5, 6.5), (3.5, 3.5), (2.0, 0.0))
@@ -21,7 +21,7 @@ ROWS = 8_000
 DAY_S = 86_400
 FIRST = 1_000
 GRAIN_S = 0.02
-"""Rows arrive in small batches."""
+"""Rows arrive in small batches, at this interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,17 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What two servers send, when, and how it is joined."""
+    """What the two servers send, when, and how it is joined."""
 
     tables: Mapping[str, pa.Table]
     bursts: tuple[tuple[Burst, ...], tuple[Burst, ...]]
-    first: int  # rows that are there at once: Spark's workers start and load with them, before the clock does
+    first: int  # rows available at once: Spark's workers start and load with them, before the clock starts
     on: str
-    memory: str  # of each cell
+    memory: str  # per cell
 
 
 def write_script() -> Script:
-    """Orders and payments."""
+    """The script with orders and payments."""
     rng = np.random.default_rng(7)
     ids = np.arange(ROWS)
     ordered_at, paid_at = (rng.integers(0, DAY_S, ROWS) for _ in range(2))
@@ -71,7 +71,7 @@ def write_script() -> Script:
 
 @contextmanager
 def senders(script: Script) -> Iterator[tuple[Sender, Sender]]:
-    """Two servers that are there until the end of the block. Their clocks are started by `begin`."""
+    """Two servers that run until the end of the block. `begin` starts their clocks."""
     made = []
     for (name, table), bursts in zip(script.tables.items(), script.bursts, strict=True):
         rows = Paced(table, in_bursts(table.num_rows, bursts, script.first), name)
@@ -84,7 +84,7 @@ def senders(script: Script) -> Iterator[tuple[Sender, Sender]]:
 
 
 def in_bursts(rows: int, bursts: tuple[Burst, ...], first: int = FIRST) -> Seconds:
-    """When each row comes: the first ones before the clock starts, the others evenly while it sends."""
+    """When each row arrives: the first ones before the clock starts, the others evenly during the bursts."""
     sending = sum(talk for talk, _ in bursts)
     talked = np.linspace(0.0, sending, rows - first)
     starts = np.cumsum([0.0, *(talk for talk, _ in bursts)])[:-1]

@@ -1,1 +1,1 @@
-"""The model of Diag-Join: how well two tables are clustered, how large a window has to be, what a join will cost."""
+"""The model of Diag-Join: how well two tables are clustered, the size of the window, and the cost of the join."""

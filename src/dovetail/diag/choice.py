@@ -1,4 +1,4 @@
-"""Whether to join along the diagonal, with which window, and how memory is divided."""
+"""Decides whether to use Diag-Join, with which window, and how to divide the memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dovetail.sources.protocol import Scan
 
 
 def diag_transfers(one: float, many: float, mishits: float, *, coupled: bool = False) -> float:
-    """Pages read and written. Coupled: mishits go to their partitions at once, which saves writing and reading them."""
+    """Pages read and written. Coupled: mishits go directly to their partitions, which saves a write and a read."""
     again = 3 * one if mishits else 0.0
     return one + many + again + (2 if coupled else 4) * mishits * many
 
@@ -29,16 +29,16 @@ def grace_transfers(one: float, many: float) -> float:
     return 3 * (one + many)
 
 
-TABLES = 5  # section 4.3: few enough to look into, enough to slide in small steps
-PAYS = 0.75  # of what a hash join on disk reads and writes: below that it is chosen
-LARGER = 1.5  # times the window that suffices is taken, if it leaves no mishits: then R1 is not read again
-MARGIN = 1.05  # beyond the largest deviation of the sample
-GOOD_ROWS = 1 << 15  # of a table: with fewer, the steps of the window cost more than the join
-SMALL_WINDOW = 0.1  # of the side with the key: tables of a good size make it no larger
-MOST_WINDOW = 0.5  # of the side with the key: with more, it could as well be loaded whole
+TABLES = 5  # section 4.3: few enough to probe, enough to slide in small steps
+PAYS = 0.75  # diag is chosen below this share of what a hash join on disk reads and writes
+LARGER = 1.5  # times the sufficient window, if that leaves no mishits: then R1 is not read again
+MARGIN = 1.05  # times the largest deviation of the sample
+GOOD_ROWS = 1 << 15  # rows of a table: with fewer, sliding the window costs more than the join
+SMALL_WINDOW = 0.1  # share of the side with the key: GOOD_ROWS does not make the window larger than this
+MOST_WINDOW = 0.5  # share of the side with the key: with a larger window, it could as well be loaded whole
 REPEATED = "such rows are joined at the end, which is correct but slow"
-WINDOW, NOTES, BLOCK, CHUNK = 2, 4, 32, 8  # parts of the memory
-LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 15  # read at once
+WINDOW, NOTES, BLOCK, CHUNK = 2, 4, 32, 8  # divisors of the memory
+LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 15  # rows read at once
 
 Scans = tuple[Scan, Scan]
 Measure = Callable[[Condition, Scans, Side], Clusteredness]
@@ -46,7 +46,7 @@ Measure = Callable[[Condition, Scans, Side], Clusteredness]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the caller has given: the window as a share of the side with the key, that side, the number of tables."""
+    """The caller's options: the window as a share of the side with the key, that side, and the number of tables."""
 
     share: float | None = None
     one: str | None = None
@@ -74,10 +74,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class ScanDiagonals:
-    """Plans of rows that are read in process: of tables where it is asked for, of files also where it pays."""
+    """Plans for rows that are read in process: for tables on request, for files also if it pays."""
 
     scans: Scans
-    look: bool = False  # even if the window is given
+    look: bool = False  # measure clusteredness even if the window is given
 
     def plan(
         self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
@@ -102,9 +102,9 @@ def plan_diagonal(
     measure: Measure = measure,
     good_rows: int = 1,
 ) -> JoinPlan:
-    """The plan of a join along the diagonal that was asked for. `look`: even if the window is given.
+    """The plan of a Diag-Join that was requested. `look`: measure clusteredness even if the window is given.
 
-    `good_rows`: of a table, where that does not make the window large.
+    `good_rows`: rows of a table, if that does not make the window large.
     """
     if not condition.equalities:
         raise PlanError(f"algorithm='diag' cannot run {condition.text}: it needs an equality between the two sides.")
@@ -123,9 +123,9 @@ def choose_diagonal(
     measure: Measure = measure,
     good_rows: int = 1,
 ) -> tuple[JoinPlan | None, tuple[str, ...]]:
-    """The plan of a join along the diagonal where it pays; where it does not, None and why.
+    """The plan of a Diag-Join if it pays; otherwise None and the reasons.
 
-    `notes`: a part of the memory is for seeing that keys are unique. `good_rows` as for `plan_diagonal`.
+    `notes`: part of the memory is used to detect repeated keys. `good_rows` as for `plan_diagonal`.
     """
     rows, wish = [scan.rows for scan in scans], Wish()
     if not condition.equalities or not all(rows):
@@ -183,7 +183,7 @@ def _plan(
 
 
 def _look(condition: Condition, scans: Scans, one: Side | None, measure: Measure) -> Clusteredness:
-    """With the smaller side as R1, or the other one if keys of the smaller one repeat and those of the other do not."""
+    """Measure with the smaller side as R1, or with the other one if only the smaller one has repeated keys."""
     if one is not None:
         return measure(condition, scans, one)
     seen = measure(condition, scans, _smaller(scans))
@@ -205,23 +205,23 @@ def _sufficient(seen: Clusteredness, tables: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DiagMemory:
-    """What may be held of each kind. Without a limit the window takes what it needs.
+    """The memory limit of each part. Without a limit, the window takes what it needs.
 
-    Half is for the window and the table that is being filled, a quarter for seeing that keys are unique, the rest for
-    batches at hand and mishits.
+    Half is for the window and the table being filled, a quarter for detecting repeated keys, the rest for current
+    batches and mishits.
     """
 
     batch_rows: tuple[int, int]  # of R1 and RN
     table_bytes: int
-    aside_bytes: int  # mishits that wait for being written
+    aside_bytes: int  # mishits that wait to be written
     chunk_bytes: int  # mishits that are joined at once
     partitions: int
 
     @classmethod
     def divide(cls, memory_bytes: int | None, window: Diagonal, one: Scan, many: Scan) -> DiagMemory:
-        most_rows = (max(LEAST_ROWS, min(MOST_ROWS, window.table_rows)), MOST_ROWS)  # no more than a table at once
+        most_rows = (max(LEAST_ROWS, min(MOST_ROWS, window.table_rows)), MOST_ROWS)  # at most a table at once
         if memory_bytes is None:
-            return cls(most_rows, 1 << 30, 1 << 26, 1 << 28, 16)  # offsets of texts have 32 bits
+            return cls(most_rows, 1 << 30, 1 << 26, 1 << 28, 16)  # strings have 32-bit offsets
         if memory_bytes < least_bytes(one.rows):
             raise BudgetError(
                 f"diag keeps 6 bytes for each of the {one.rows:,} rows of the side with the key, in a quarter of its "
@@ -238,12 +238,12 @@ class DiagMemory:
 
 
 def least_bytes(rows: int) -> int:
-    """The memory that a join needs for a number of rows of the side with the key."""
+    """The memory that a join needs, if the side with the key has this number of rows."""
     return NOTES * Repeats.nbytes_for(rows)
 
 
 def fitting_rows(scan: Scan, tables: int, memory_bytes: int | None) -> int:
-    """Rows of a table, so that all of them fit in the memory that is for the window."""
+    """The rows per table such that the whole window fits in its share of the memory."""
     if memory_bytes is None:
         return scan.rows
     return memory_bytes // WINDOW // (tables + 1) // (scan.total_bytes() // max(1, scan.rows) + ROW_BYTES)

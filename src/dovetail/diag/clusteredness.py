@@ -1,9 +1,9 @@
-"""How well two tables are clustered alike: positions of partners, compared with the diagonal.
+"""Measures how alike two tables are clustered: the positions of partners, compared with the diagonal.
 
     deviation = position of the partner in R1 - floor(position in RN * |R1| / |RN|)
 
-Rows of RN are read at some places (or all of them); their partners are found by one pass over the keys of R1. Filters
-do not change deviations, since positions count filtered rows, too.
+Rows of RN are read at some places (or all of them); their partners are found in one pass over the keys of R1. Filters
+do not change deviations, since positions also count filtered rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dovetail.storage.hash_table import Hashes, HashTable
 
 
 def expected_mishits(tables: int, table_rows: int, deviations: NDArray[np.int64]) -> float:
-    """The share of mishits for these deviations: the place in the middle table is equally likely everywhere.
+    """The share of mishits for these deviations, if all places in the middle table are equally likely.
 
     The window reaches (u + floor(l/2) h) rows back and (h - 1 - u + floor(l/2) h) ahead of place u of the middle table.
     """
@@ -40,7 +40,7 @@ def expected_mishits(tables: int, table_rows: int, deviations: NDArray[np.int64]
 
 
 def sufficient_rows(tables: int, deviations: NDArray[np.int64], accept: float) -> int:
-    """The smallest number of rows per table with no more than such a share of mishits (section 3.5)."""
+    """The smallest number of rows per table with at most this share of mishits (section 3.5)."""
     low, high = 1, 1 + int(np.abs(deviations).max(initial=0))
     while low < high:
         between = (low + high) // 2
@@ -51,11 +51,11 @@ def sufficient_rows(tables: int, deviations: NDArray[np.int64], accept: float) -
     return low
 
 
-PLACES = 16  # at which RN is looked at
+PLACES = 16  # at which RN is sampled
 PLACE_ROWS = 2048
 BATCH_ROWS = 1 << 17
-ACCEPTED = 0.01  # share of mishits that a window is chosen for
-CAUTION = 0.75  # of what is accepted is aimed at: a sample is not the whole
+ACCEPTED = 0.01  # the accepted share of mishits that determines the window
+CAUTION = 0.75  # the share of that to aim at: a sample is not the whole table
 QUANTILES = (0.5, 0.95, 0.99)
 
 
@@ -64,8 +64,8 @@ class Clusteredness:
     one: Side
     rows: int  # of R1
     sampled: int  # rows of RN with a key
-    deviations: NDArray[np.int64]  # of those that have a partner
-    repeated: int  # rows of RN that have several partners: R1 has no unique key, and diag is not for it
+    deviations: NDArray[np.int64]  # deviations of rows with a partner
+    repeated: int  # rows of RN with several partners: R1 has no unique key, so diag is not suitable
 
     @property
     def quantiles(self) -> tuple[float, ...]:
@@ -76,15 +76,15 @@ class Clusteredness:
 
     @property
     def alone(self) -> float:
-        """The share of RN without a partner: mishits with any window."""
+        """The share of RN without a partner: these rows are mishits with any window."""
         return 1 - len(self.deviations) / self.sampled if self.sampled else 0.0
 
     def mishits(self, tables: int, table_rows: int) -> float:
-        """The share of RN to expect."""
+        """The expected share of mishits in RN."""
         return self.alone + (1 - self.alone) * expected_mishits(tables, table_rows, self.deviations)
 
     def table_rows(self, tables: int, accept: float = ACCEPTED) -> int:
-        """The smallest tables that leave no more mishits than accepted, of rows that have a partner."""
+        """The smallest tables such that, of the rows with a partner, at most the accepted share are mishits."""
         return sufficient_rows(tables, self.deviations, CAUTION * accept)
 
     @property
@@ -94,23 +94,23 @@ class Clusteredness:
 
 
 def measure(condition: Condition, scans: tuple[Scan, Scan], one: Side, places: int | None = PLACES) -> Clusteredness:
-    """Look at RN at some places, or at all of it (the paper's histogram, section 3.5)."""
+    """Sample RN at some places, or read all of it (the paper's histogram, section 3.5)."""
     sampled = sample(condition, scans[one.other], one.other, places)
     rows = scans[one].places(BATCH_ROWS, read_columns(condition, one))
     return clusteredness(scans, one, sampled, partners_in(condition, one, sampled, rows))
 
 
 class Sampled(NamedTuple):
-    """Rows of RN with a key."""
+    """Rows of RN that have a key."""
 
     hashes: Hashes
     positions: Positions
 
 
 class PartnerSample(NamedTuple):
-    """For each sampled row, the first partner in some part of R1, and how many there are."""
+    """For each sampled row, its first partner in a part of R1, and how many partners it has there."""
 
-    first: Positions  # far away, where there is none
+    first: Positions  # far away if there is none
     times: Positions
 
     def __add__(self, other: object) -> PartnerSample:
@@ -119,7 +119,7 @@ class PartnerSample(NamedTuple):
 
 
 def partners_in(condition: Condition, one: Side, sampled: Sampled, rows_of_one: Iterable[Place]) -> PartnerSample:
-    """Where the partners of a sample are, in some rows of R1."""
+    """Find the partners of a sample in some rows of R1."""
     keys, table = HashKeys(condition), HashTable()
     table.insert(sampled.hashes)
     first = np.full(len(sampled.hashes), FOREVER)
@@ -133,7 +133,7 @@ def partners_in(condition: Condition, one: Side, sampled: Sampled, rows_of_one: 
 
 
 def clusteredness(scans: tuple[Scan, Scan], one: Side, sampled: Sampled, found: PartnerSample) -> Clusteredness:
-    """What the partners in all of R1 tell."""
+    """The clusteredness, given the partners in all of R1."""
     known = found.times > 0
     expected = sampled.positions[known] * scans[one].rows // max(1, scans[one.other].rows)
     repeated = int((found.times > 1).sum())
@@ -141,7 +141,7 @@ def clusteredness(scans: tuple[Scan, Scan], one: Side, sampled: Sampled, found: 
 
 
 def sample(condition: Condition, scan: Scan, side: Side, places: int | None = PLACES) -> Sampled:
-    """Rows of RN at some places, or all of them."""
+    """Rows of RN at some places, or all rows."""
     keys, columns = HashKeys(condition), read_columns(condition, side)
     looks: Iterator[tuple[int, pa.RecordBatch]]
     if places is None or scan.rows <= places * PLACE_ROWS:

@@ -5,16 +5,16 @@
     RN   ............[batch]....................
                         \\--> mishits, by hash       cleanup:  mishits are joined with all of R1, by partition
 
-Guarantee: every matching pair exactly once, for every join type and any data: clustering only determines how many
-rows are mishits. First results are emitted when half a window of R1 and a batch of RN have been read. Where no row is a
-mishit, either input is read once and nothing is written.
+Guarantee: every matching pair exactly once, for every join type and any data. Clustering only determines how many rows
+are mishits. First results are emitted when half a window of R1 and a batch of RN have been read. Without mishits, each
+input is read once and nothing is written.
 
 Helmer, Westmann and Moerkotte, Diag-Join: an opportunistic join algorithm for 1:N relationships, VLDB 1998; Figures 3
 and 5, sections 3.1 to 3.4.
 
 Deviations: batches instead of tuples: all rows of RN between two slides are looked up together. The window follows
-floor(i |R1| / |RN|), since the ratio is no integer; the next table is always loaded, and none is cleared once R1 has
-ended. Mishits are written to their partitions at once, not to a temporary file first (section 5). If they fit in
+floor(i |R1| / |RN|), since the ratio is not an integer; the next table is always loaded, and none is cleared once R1
+has ended. Mishits are written to their partitions at once, not to a temporary file first (section 5). If they fit in
 memory, R1 is streamed past them and not partitioned. Repeated keys of R1 are detected instead of excluded by assumption
 (`Repeats` in diag/ring.py).
 """
@@ -51,7 +51,7 @@ from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import BUFFER, Budget
 from dovetail.storage.hash_table import HashTable
 
-AHEAD = 2  # batches of some pairs that wait until those before them are taken
+AHEAD = 2  # batches of pairs that wait until those before them are taken
 
 Flags = NDArray[np.bool_]
 Task = Callable[[], Iterator[pa.RecordBatch]]
@@ -75,7 +75,7 @@ class Meeting:
 
 
 class Partners:
-    """Turns pairs into results, and records which rows of R1 have a partner where the join type needs it."""
+    """Turns pairs into results, and records which rows of R1 have a partner if the join type needs it."""
 
     def __init__(self, plan: JoinPlan, one: Side, one_rows: int, schema: pa.Schema) -> None:
         self._how, self._schema = plan.how, schema
@@ -87,16 +87,16 @@ class Partners:
         self.partnered: Flags = np.zeros(one_rows if self.asks_one else 0, np.bool_)
 
     def check_pairs(self, met: Meeting) -> Meeting:
-        """Those that satisfy the whole condition."""
+        """The pairs that satisfy the whole condition."""
         if not self._checks:
             return met
         pairs = self._pairs(met)
         return met.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))
 
     def resolve(self, met: Meeting, drop: tuple[int, int] = (0, 0)) -> Task:
-        """Record which rows have a partner; what emits the immediate results of matching pairs, at any time.
+        """Record which rows have a partner. The returned task emits the pairs' immediate results, at any time.
 
-        `drop`: columns at the end of RN and R1 to omit.
+        `drop`: the number of columns to omit at the end of RN and of R1.
         """
         new = np.empty(0, np.int64)
         if self.asks_one:
@@ -116,11 +116,11 @@ class Partners:
         return self.verdict(batch, partnered) if self._how is JoinType.LEFT_SEMI else iter(())
 
     def verdict(self, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
-        """Rows of RN that are results by themselves, of a batch that has been joined completely."""
+        """The rows of RN that are results alone, from a batch that has been joined completely."""
         return self._work.leave(self._many, batch, partnered)
 
     def last(self, batch: pa.RecordBatch, position: int) -> Iterator[pa.RecordBatch]:
-        """The same for R1, at the end; left_semi gave its rows as soon as they had a partner."""
+        """The same for R1, at the end. Left semi joins have already emitted their rows."""
         if self._how is not JoinType.LEFT_SEMI:
             yield from self._work.leave(self._one, batch, self.partnered[position : position + batch.num_rows])
 
@@ -128,7 +128,7 @@ class Partners:
         return Matches.oriented(self._many, met.many, met.many_rows, met.one, met.one_rows)
 
 
-MOST_PAIRS = 1 << 18  # in one piece
+MOST_PAIRS = 1 << 18  # per piece
 
 
 class DiagResults(NamedTuple):
@@ -140,21 +140,21 @@ class DiagResults(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """The outcome of probing with the rows of RN that have a key."""
+    """Counts for probing with the rows of RN that have a key."""
 
-    hits: int = 0  # found it in the ring
+    hits: int = 0  # partner found in the ring
     mishits: int = 0
-    lookups: int = 0  # one per row and table
-    repeats: int = 0  # keys of R1 that came more than once, or seemed to
+    lookups: int = 0  # one per row and table probed
+    repeats: int = 0  # keys of R1 that repeat, or seem to
     passes: list[int] = field(default_factory=lambda: [0, 0])  # rows read of R1 and RN
 
 
 class DiagonalJoin:
-    """One join. `results` runs it; what it has done so far can be read at any time."""
+    """One join. `results` runs it; its counts so far can be read at any time."""
 
     def __init__(self, plan: JoinPlan, scans: tuple[Scan, Scan], schema: pa.Schema, threads: int = 1) -> None:
         assert plan.diagonal is not None
-        self._threads = threads if plan.memory_bytes is None else 1  # batches that wait take memory
+        self._threads = threads if plan.memory_bytes is None else 1  # waiting batches take memory
         self._one, self._many = plan.diagonal.one, plan.diagonal.one.other
         self._scan = {0: scans[self._one], 1: scans[self._many]}
         self._keys = HashKeys(plan.condition)
@@ -173,7 +173,7 @@ class DiagonalJoin:
         self._mishits = self._set_apart(self._many, "mishits")
 
     def results(self) -> Iterator[DiagResults]:
-        """Everything. Leaving the loop early frees memory and files."""
+        """All results. Leaving the loop early frees memory and files."""
         try:
             for phase, work in ((Phase.ARRIVING, self._arrive()), (Phase.CLEANUP, self._clean_up())):
                 for batch in work:
@@ -195,7 +195,7 @@ class DiagonalJoin:
     # Phase 1: along the diagonal.
 
     def _arrive(self) -> Iterator[pa.RecordBatch]:
-        """Looking up is one thing after the other; threads gather what was found meanwhile."""
+        """Lookups are sequential; meanwhile threads materialise the pairs found."""
         return in_order(self._look_up(), self._threads, AHEAD)
 
     def _look_up(self) -> Iterator[Task]:
@@ -205,7 +205,7 @@ class DiagonalJoin:
                 yield partial(self._keyless, place, keyed)
             for piece in self.ring.follow(keyed, rows, of, self._note):
                 yield from self._probe(piece)
-        if of:  # a key in the rest of R1 may be a repeated one
+        if of:  # a key in the rest of R1 may repeat an earlier one
             for table in self.ring.drain(of):
                 self._note(table, of)
 
@@ -228,14 +228,14 @@ class DiagonalJoin:
             met = self._partners.check_pairs(Meeting(keyed.batch, probing, table.batch, rows, table.positions[rows]))
             partnered[met.many_rows] = True
             yield self._partners.resolve(met)
-        if self._partners.asks_many:  # a row that fails is not resolved yet: its key may repeat
+        if self._partners.asks_many:  # a row that fails the check is not resolved yet: its key may repeat
             missing = np.flatnonzero(~partnered)
             yield partial(self._partners.at_once, keyed.batch, partnered)
         self._mishits.add(_aside(keyed, missing))
         self._budget.hold("mishits", self._mishits.buffered_rows, self._mishits.nbytes)
 
     def _keyless(self, place: Place, keyed: KeyedRows) -> Iterator[pa.RecordBatch]:
-        """Rows with a null key, or that fail a filter, match nothing."""
+        """Rows with a null key, or that fail a filter; they match nothing."""
         others = np.ones(place.batch.num_rows, np.bool_)
         others[keyed.positions - place.position] = False
         rows = np.flatnonzero(others)
@@ -244,7 +244,7 @@ class DiagonalJoin:
     # Reading.
 
     def _read(self, which: int, start: int = 0) -> Iterator[tuple[Place, KeyedRows]]:
-        """The rows of R1 (0) or RN (1) as they are, and those that can match."""
+        """All rows of R1 (0) or RN (1), and those of them that can match."""
         side = self._many if which else self._one
         for place in self._scan[which].places(self._memory.batch_rows[which], start=start):
             rows, hashes = self._keys.hash(side, place.batch)
@@ -273,7 +273,7 @@ class DiagonalJoin:
                 yield from self._partners.last(place.batch, place.position)
 
     def _met_again(self) -> tuple[Partitions, Met]:
-        """Rows of RN that were joined with the first row of a repeated key are joined with its other rows."""
+        """Rows of RN already joined with the first row of a repeated key; its other rows are still missing."""
         again = self._set_apart(self._many, "again")
         if not len(self._repeats):
             return again, Met.nothing()
@@ -359,7 +359,7 @@ def _aside(keyed: KeyedRows, rows: Rows) -> Aside:
 def join_along_diagonal(
     plan: JoinPlan, scans: tuple[Scan, Scan], schema: pa.Schema, observer: Observer | None = None, threads: int = 1
 ) -> Iterator[Step]:
-    """Results as they are found: both inputs are read as the window slides."""
+    """Results as they are found, while both inputs are read and the window slides."""
     join = DiagonalJoin(plan, scans, schema, threads)
     for phase, batch in join.results():
         yield Step(batch, phase, join.counters.results, None)

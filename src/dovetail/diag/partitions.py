@@ -1,9 +1,10 @@
-"""Rows set aside by hash: in memory while they are few, then in partitions on disk.
+"""Rows partitioned by hash: in memory at first, on disk once there are too many.
 
     add      rows, their hashes and positions --> buffer --full--> a page for each partition
-    read     the pages of a partition; rows of a key are in one partition of either side
+    read     the pages of a partition; rows with equal keys are in the same partition on both sides
 
-The first half of a GRACE hash join (Kitsuregawa et al., 1983). Rows carry their hash and position as two more columns.
+This is the first half of a GRACE hash join (Kitsuregawa et al., 1983). Hash and position are stored as two more
+columns.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ EXTRA = 2  # columns
 
 
 class Aside(NamedTuple):
-    """Rows with their hashes and positions, which are also its last two columns."""
+    """Rows with their hashes and positions, which are also the last two columns of the batch."""
 
     batch: pa.RecordBatch
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """As they were."""
+        """The rows without these columns."""
         return self.batch.select(range(self.batch.num_columns - EXTRA))
 
     @property
@@ -54,7 +55,7 @@ def _schema(schema: pa.Schema) -> pa.Schema:
 
 
 class Partitions:
-    """Rows of one side by hash. `most_bytes` may be buffered; while that is enough, nothing is written."""
+    """Rows of one side by hash. Up to `most_bytes` are buffered; until then, nothing is written."""
 
     def __init__(self, schema: pa.Schema, store: BlockStore, stem: str, partitions: int, most_bytes: int) -> None:
         self.count = partitions
@@ -72,7 +73,7 @@ class Partitions:
 
     @property
     def nbytes(self) -> int:
-        """In memory."""
+        """Bytes in memory."""
         return self._buffered
 
     @property
@@ -90,14 +91,14 @@ class Partitions:
             self._flush()
 
     def close(self) -> None:
-        """All rows are here: what is on disk is complete."""
+        """All rows have been added: finish the files on disk."""
         if self._files:
             self._flush()
         self._blocks = {number: file.close() for number, file in self._files.items()}
         self._files = {}
 
     def pages(self, number: int | None = None) -> Iterator[Aside]:
-        """The rows of a partition, or of all."""
+        """The rows of one partition, or of all."""
         if not self.spilled:
             for batch in self._buffer:
                 rows = Aside(batch)

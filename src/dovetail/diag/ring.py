@@ -1,11 +1,11 @@
-"""A ring of hash tables over a window of one input, which slides along as the other one is scanned.
+"""A ring of hash tables over a window of one input; the window slides as the other input is scanned.
 
     R1     . . . . [ k-2 | k-1 |  k  | k+1 | k+2 ] . . . .      the window: tables of consecutive rows
     RN     . . . . . . . . . . . ^ position                    its expected partner is in table k, the middle one
 
-A table is full when it has its number of rows, or bytes; it knows the range of positions that it covers, including
-filtered rows. Loading the next table clears the oldest one. A table is hashed when it is first probed: tables that
-the other input skips are never hashed.
+A table is full when it reaches its number of rows or bytes. It knows the range of positions that it covers, including
+filtered rows. Loading the next table clears the oldest one. A table is hashed when it is first probed: tables that the
+other input skips are never hashed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from dovetail.storage.hash_table import Hashes, HashTable
 
 Positions = NDArray[np.int64]
 
-ROW_BYTES = 64  # of a row of a table, at most: hash table, hash and position
-TABLE_BYTES = 4096  # of the smallest hash table
+ROW_BYTES = 64  # per row of a table, at most: hash table, hash and position
+TABLE_BYTES = 4096  # size of the smallest hash table
 FOREVER = np.iinfo(np.int64).max
-SLOTS = 1.4  # slots for each hash
+SLOTS = 1.4  # slots per hash
 
 
 class KeyedRows(NamedTuple):
@@ -45,7 +45,7 @@ class KeyedRows(NamedTuple):
 
 @dataclass(slots=True)
 class RingTable:
-    """Consecutive rows of an input that can match, and the positions [low, high) that they were taken from."""
+    """Consecutive rows of an input that can match, and the range of positions [low, high) they come from."""
 
     batch: pa.RecordBatch
     positions: Positions
@@ -60,17 +60,17 @@ class RingTable:
 
     @property
     def nbytes(self) -> int:
-        """With its hash table, whether that is made already or not."""
+        """Bytes including the hash table, even if it is not built yet."""
         return int(self.batch.nbytes) + 16 * len(self) + HashTable().nbytes_with(len(self))
 
     def forget(self, hashes: Hashes) -> None:
-        """Rows with these hashes are not found any more."""
+        """Stop finding rows with these hashes."""
         gone = np.isin(self.hashes, hashes)
         if gone.any():
             self.dead = gone if self.dead is None else self.dead | gone
 
     def find(self, hashes: Hashes) -> tuple[Rows, Rows]:
-        """(probing row, row of this table) with equal hashes; those of living rows are unique."""
+        """Pairs (probing row, row of this table) with equal hashes; hashes of live rows are unique."""
         if self._index is None:
             self._index = HashTable()
             self._index.insert(self.hashes)
@@ -87,8 +87,8 @@ class RingTable:
 def cut_tables(
     read: Iterator[KeyedRows], total: int, rows: int, most_bytes: int, hold: Callable[[int, int], None]
 ) -> Iterator[RingTable]:
-    """An input of `total` rows in tables of a number of rows or bytes; `hold` is called with the pending rows of the
-    next one."""
+    """Splits an input of `total` rows into tables of a number of rows or bytes; `hold` is called with the pending rows
+    of the next table."""
     waiting: list[KeyedRows] = []
     waiting_rows, waiting_bytes, low = 0, TABLE_BYTES, 0
     for keyed in read:
@@ -117,7 +117,7 @@ def _table(pieces: list[KeyedRows], low: int, high: int) -> RingTable:
 
 
 class Hit(NamedTuple):
-    """Rows of a probing batch that found their partner in a table."""
+    """Rows of a probing batch whose partner was found in a table."""
 
     table: RingTable
     probing: Rows
@@ -134,11 +134,11 @@ class Stay(NamedTuple):
 
 @dataclass(slots=True)
 class Ring:
-    """At most `size` tables in a row, taken from `tables` one after the other."""
+    """At most `size` consecutive tables, taken from `tables` in order."""
 
     size: int
     tables: Iterator[RingTable]
-    stays: list[Stay] = field(default_factory=list)  # of all tables that were ever in it
+    stays: list[Stay] = field(default_factory=list)  # for all tables that were ever in the ring
     searched: int = 0  # lookups, one per row and table
     _resident: deque[RingTable] = field(default_factory=deque)
     _loaded: int = 0
@@ -155,21 +155,21 @@ class Ring:
 
     @property
     def resident(self) -> tuple[RingTable, ...]:
-        """Oldest first."""
+        """The tables in the ring, oldest first."""
         return tuple(self._resident)
 
     @property
     def reach(self) -> int:
-        """The first position of the window's input at which the ring has to be moved again."""
+        """The first position of the window's input that requires moving the ring again."""
         last = self._middle == len(self._resident) - 1
         return FOREVER if not self._resident or (last and self._exhausted) else self._resident[self._middle].high
 
     def follow(
         self, probing: KeyedRows, ones: int, many: int, loaded: Callable[[RingTable, int], None]
     ) -> Iterator[KeyedRows]:
-        """The probing rows in pieces, for each of which the ring stands as it should.
+        """The probing rows in pieces; for each piece, the ring is in the right position.
 
-        `ones` and `many` are the sizes of both inputs; `loaded` is told of each table, and of the position by then.
+        `ones` and `many` are the sizes of both inputs; `loaded` is called with each table and the probing position.
         """
         start = 0
         while start < len(probing.hashes):
@@ -181,11 +181,11 @@ class Ring:
             start = stop
 
     def advance(self, target: int, now: int) -> Iterator[RingTable]:
-        """Slide until the table that covers `target` is the middle one; yields each table just loaded.
+        """Slide until the table that covers `target` is in the middle; yields each table just loaded.
 
-        `now` is the probing position from which on the ring is as it will be.
+        `now`: the probing position from which the new state of the ring applies.
         """
-        ahead = (self.size + 1) // 2 - 1  # tables after the middle one: the start has the first as the middle
+        ahead = (self.size + 1) // 2 - 1  # tables after the middle one: at the start, the first one is the middle
         while True:
             middle = next((k for k, table in enumerate(self._resident) if table.high > target), None)
             if self._exhausted or (middle is not None and len(self._resident) - 1 - middle >= ahead):
@@ -203,13 +203,13 @@ class Ring:
         self._middle = len(self._resident) - 1 if middle is None else middle
 
     def drain(self, now: int) -> Iterator[RingTable]:
-        """The tables that were not reached; they are not kept."""
+        """The remaining tables; they are not kept in the ring."""
         for table in self.tables:
             self.stays.append(Stay(table.low, now, now))
             yield table
 
     def clear(self) -> None:
-        """Let all tables go; when each was there stays known."""
+        """Remove all tables; the record of when each was in the ring remains."""
         self._resident.clear()
 
     def _clear(self, now: int) -> None:
@@ -218,7 +218,7 @@ class Ring:
         self.stays[number] = self.stays[number]._replace(until=now)
 
     def search(self, hashes: Hashes) -> tuple[list[Hit], Rows]:
-        """Zig-zag from the middle outwards; only rows without a partner so far probe the next table."""
+        """Probe tables in a zigzag from the middle outwards; only rows without a partner probe the next table."""
         hits: list[Hit] = []
         missing = np.arange(len(hashes))
         for number in zigzag(self._middle, len(self._resident)):
@@ -236,7 +236,7 @@ class Ring:
 
 
 def zigzag(middle: int, size: int) -> Iterator[int]:
-    """middle, middle + 1, middle - 1, middle + 2, … as far as there are tables."""
+    """middle, middle + 1, middle - 1, middle + 2, … within the number of tables."""
     if size:
         yield middle
     for distance in range(1, size):
@@ -246,7 +246,7 @@ def zigzag(middle: int, size: int) -> Iterator[int]:
 
 
 class Met(NamedTuple):
-    """Pairs that were already joined: probing rows with hash[i] at [since[i], until[i]) were joined with first[i]."""
+    """Pairs already joined: probing rows with hash[i] at positions [since[i], until[i]) were joined with first[i]."""
 
     hashes: Hashes  # sorted
     first: Positions
@@ -259,11 +259,11 @@ class Met(NamedTuple):
 
     @property
     def earliest(self) -> int:
-        """The first position of a row that was already joined; a large number if there is none."""
+        """The first position of a row that was already joined; a large number if none was."""
         return int(self.since[self.since < self.until].min(initial=FOREVER))
 
     def position_of(self, hashes: Hashes, positions: Positions) -> Positions:
-        """The position of the row that each was joined with, or -1."""
+        """For each row, the position of the row it was joined with, or -1."""
         if not len(self.hashes):
             return np.full(len(hashes), -1)
         at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
@@ -272,20 +272,20 @@ class Met(NamedTuple):
 
 
 class Repeats:
-    """Registers the hashes of the side whose keys should be unique, and when one repeats.
+    """Detects repeated hashes on the side whose keys should be unique, and records when each one repeats.
 
     Every hash is registered when its row is loaded. Once a hash repeats, its rows are hidden from the ring: later
-    probes for it are mishits and are joined with all of its rows at the end. Earlier probes remain. They were joined
-    with the first row of that hash and no other, and are identified by position: between the loading of the first row's
-    table and that moment, or the table's clearing.
+    probes for it are mishits and are joined with all of its rows at the end. Results of earlier probes remain. These
+    were joined only with the first row of that hash, and are identified by position: between loading the first row's
+    table and that moment, or clearing the table.
 
-    A hash may be suspected wrongly, though hardly ever; this costs a second probe and changes no result.
+    In rare cases a hash is suspected wrongly; this costs a second probe and changes no result.
     """
 
     def __init__(self, rows: int) -> None:
         self._slots = np.zeros(int(SLOTS * rows) + 16, np.uint32)
-        self._hashes = self._noticed = np.empty(0, np.int64)  # suspects, sorted; and since when each is not found
-        self._first = np.empty(0, np.int64)  # row of each, as far as the second look has come
+        self._hashes = self._noticed = np.empty(0, np.int64)  # sorted suspects; the position from which each is hidden
+        self._first = np.empty(0, np.int64)  # row of each, as far as the second pass has got
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -299,7 +299,7 @@ class Repeats:
         return int(4 * SLOTS * rows) + 64
 
     def note(self, hashes: Hashes, now: int) -> Hashes:
-        """Those of them that came before. They are not found from probing position `now` on, or from an earlier one."""
+        """The hashes that occurred before. They are hidden from probing position `now` on, or from an earlier one."""
         again = np.unique(hashes[mark_seen(self._slots, hashes)])
         new = again[~np.isin(again, self._hashes)] if len(self) else again
         if len(new):

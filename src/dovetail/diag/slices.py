@@ -3,13 +3,13 @@
     R1     . . [   reach   |  beside the step  |   reach   ] . .     one hash table for a step; it moves with the steps
     RN     . . . . . . . . [step][step][step] . . . . . . . .        a slice: each of its rows is looked up once
 
-Slices are independent. Each reports which of its rows of RN are resolved: a row is resolved if its key was found, since
-repeated keys of R1 were detected before (`repeated`) and are not probed at all. Rows that are not resolved are left to
-an ordinary join with all of R1. Whether a row is resolved depends on the plan, the sizes and the slice alone, so that
-every pass over a slice, of whichever columns, agrees.
+Slices are independent. Each reports which of its rows of RN are resolved: those whose key was found. Repeated keys of
+R1 were detected before (`repeated`) and are not probed at all. Rows that are not resolved are left to an ordinary join
+with all of R1. Whether a row is resolved depends only on the plan, the sizes and the slice, so all passes over a slice
+agree, whichever columns they read.
 
-Diag-Join with its window in one table instead of a ring (section 3.3): steps are as long as the window, so that rows of
-R1 are hashed twice and rows of RN are looked up once.
+This is Diag-Join with its window in one table instead of a ring (section 3.3): steps are as long as the window, so rows
+of R1 are hashed twice and rows of RN are looked up once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dovetail.sources.parquet_files import ParquetRows
 from dovetail.storage.hash_table import Hashes, HashTable
 
 LEAST_STEP = 1 << 15  # rows of RN
-BATCH_BYTES = 1 << 22  # read at once: what Spark turns into rows should be in its cache
+BATCH_BYTES = 1 << 22  # read at once: small enough that what Spark turns into rows stays in its cache
 
 Bits = NDArray[np.uint8]
 
@@ -49,19 +49,19 @@ class Range(NamedTuple):
 
 
 def cut_slices(many: ParquetRows, wanted: int) -> list[Range]:
-    """All of RN in about the given number of slices."""
+    """Cut RN into about the given number of slices."""
     return [Range(*part) for part in many.cut(wanted)]
 
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """What is the same for all slices of a join."""
+    """What all slices of a join share."""
 
     plan: JoinPlan
     scans: tuple[ParquetRows, ParquetRows]
     output: pa.Schema
     slices: tuple[Range, ...]
-    repeated: Hashes  # of keys that R1 has several times, or seems to have; sorted
+    repeated: Hashes  # hashes of keys that repeat in R1, or seem to; sorted
 
     @property
     def window(self) -> Diagonal:
@@ -77,11 +77,11 @@ class Sliced:
         return self.one.other
 
     def asks(self, side: Side) -> bool:
-        """Whether it matters which rows of the side have a partner."""
+        """Whether the join type depends on which rows of the side have a partner."""
         return side in self.plan.how.tracked
 
     def owned_rows(self, part: Range) -> Range:
-        """The rows of R1 that are beside a slice and no other."""
+        """The rows of R1 that belong to this slice alone."""
         ones, many = self.scans[self.one].rows, self.scans[self.many].rows
         return Range(part.start * ones // many, part.stop * ones // many)
 
@@ -105,40 +105,40 @@ class Sliced:
 class Looked(NamedTuple):
     """Rows of RN that were looked up."""
 
-    batch: pa.RecordBatch  # all of them, also those without a key
-    keyed: Rows | None  # those with a key; None: all of them
-    resolved: NDArray[np.bool_]  # of the keyed ones: found
-    ones: Rows  # for each of those, the row in the window
+    batch: pa.RecordBatch  # all rows, including those without a key
+    keyed: Rows | None  # the rows with a key; None: all of them
+    resolved: NDArray[np.bool_]  # whether each keyed row was found
+    ones: Rows  # for each row found, its row in the window
     window: KeyedRows
 
     def rows(self, keyed: Rows) -> Rows:
-        """Keyed rows as rows of the batch."""
+        """Convert numbers of keyed rows to rows of the batch."""
         return keyed if self.keyed is None else self.keyed[keyed]
 
 
 class Survey(NamedTuple):
-    """What a pass over the keys of a slice shows."""
+    """The result of a pass over the keys of a slice."""
 
     left_over: int
-    hashes: Hashes  # of the rows of R1 that it owns
+    hashes: Hashes  # hashes of the rows of R1 that it owns
     low: int
-    partnered: Bits  # a bit for each row of R1 from there on: it has a partner in this slice
+    partnered: Bits  # a bit for each row of R1 from `low` on: whether it has a partner in this slice
 
 
 class SliceJoin:
-    """The join of one slice, of all columns or of those that the condition reads."""
+    """The join of one slice, with all columns or only those that the condition reads."""
 
     def __init__(self, sliced: Sliced, part: Range) -> None:
         self._sliced, self._part = sliced, part
         condition, one = sliced.plan.condition, sliced.one
         self._keys = HashKeys(condition)
-        # A filtered row of R1 is found nevertheless: a row that probes for it is resolved, without a partner.
+        # Filtered rows of R1 are also found: a row that probes for one is resolved, without a partner.
         self._all_keys = HashKeys(replace(condition, filters=((), ())))
         self._checks = (*self._keys.checks, *condition.filters[one])
         self._work = Joining(sliced.plan.condition, sliced.plan.how, sliced.output)
 
     def results(self) -> Iterator[pa.RecordBatch]:
-        """Pairs of resolved rows, and those rows of RN that the join type asks for, as far as resolved."""
+        """Pairs of resolved rows, and the resolved rows of RN that the join type emits alone."""
         lists, asks = self._sliced.plan.how.emits_pairs, self._sliced.asks(self._sliced.many)
         for looked in self._probe_steps(all_columns=True):
             many, ones = self._check_pairs(looked)
@@ -153,7 +153,7 @@ class SliceJoin:
                 yield from self._work.leave(self._sliced.many, take_rows(looked.batch, chosen), partnered[chosen])
 
     def left_over(self) -> Iterator[pa.RecordBatch]:
-        """Rows of RN that are not resolved."""
+        """The rows of RN that are not resolved."""
         for looked in self._probe_steps(all_columns=True):
             rows = looked.rows(np.flatnonzero(~looked.resolved))
             if len(rows):
@@ -174,7 +174,7 @@ class SliceJoin:
         return Survey(left_over, np.concatenate([np.empty(0, np.int64), *noted]), low, bits)
 
     def _check_pairs(self, looked: Looked) -> tuple[Rows, Rows]:
-        """Rows of RN, and of the window, that satisfy the whole condition."""
+        """The rows of RN and of the window that satisfy the whole condition."""
         many, ones = looked.rows(np.flatnonzero(looked.resolved)), looked.ones
         if not self._checks or not len(many):
             return many, ones
@@ -183,7 +183,7 @@ class SliceJoin:
         return many[chosen], ones[chosen]
 
     def _combine_rows(self, looked: Looked, many: Rows, ones: Rows) -> pa.RecordBatch:
-        """Rows of RN stay as they are where all of them have a partner."""
+        """Join columns of both sides. Rows of RN are not copied if all of them have a partner."""
         whole = len(many) == looked.batch.num_rows
         mine = looked.batch.columns if whole else take_columns(looked.batch, many)
         theirs = take_columns(looked.window.batch, ones)
@@ -218,7 +218,7 @@ class SliceJoin:
         return Looked(batch, rows, resolved, partner[resolved], window.keyed)
 
     def _ones(self, all_columns: bool, noted: list[Hashes] | None) -> Iterator[KeyedRows]:
-        """Rows of R1 around the slice that have a key; hashes of those that are owned are noted."""
+        """Rows of R1 around the slice that have a key; the hashes of owned rows are noted."""
         side = self._sliced.one
         scan, owned = self._sliced.scans[side], self._sliced.owned_rows(self._part)
         columns = None if all_columns else read_columns(self._sliced.plan.condition, side)
@@ -231,16 +231,16 @@ class SliceJoin:
 
 
 class _Window:
-    """Rows of R1 in a range that moves ahead, and an index of their keys."""
+    """Rows of R1 in a range that moves forward, and an index of their keys."""
 
     def __init__(self, read: Iterator[KeyedRows]) -> None:
         self._read = read
-        self._ahead: KeyedRows | None = None  # read, and only in part within the range
+        self._ahead: KeyedRows | None = None  # read, but only partly in the range
         self.keyed: KeyedRows
         self.index = HashTable()
 
     def move(self, to: Range) -> None:
-        """Read on to the end of the range; the last one ends where there is no more to be read."""
+        """Read up to the end of the range; the last range ends at the end of the input."""
         pieces = [] if self._ahead is None else [self._cut(self._ahead, to.start)]
         while not pieces or not len(pieces[-1].positions) or pieces[-1].positions[-1] < to.stop:
             piece = next(self._read, None)

@@ -1,1 +1,1 @@
-"""How many results there will be, with bounds: estimates, weighted samples, aggregates."""
+"""Estimates the number of results and aggregates over them, with bounds, from samples."""

@@ -1,14 +1,13 @@
-"""Estimates from rows that were drawn by chance from all rows of both sides: fair in whatever order they are.
+"""Estimates from rows drawn at random from all rows of both sides: unbiased in any order of arrival.
 
-All pairs of s left and s' right rows that were drawn have been looked at. A pair counts for 1 or for a value if it
-matches, else for 0, and y is the mean. How wrong T y is has three parts: some left rows have more partners than others
-(L), so have right rows (R), and for the rest (W) chance decides:
+All pairs of the s left and s' right rows drawn are compared. A pair counts 1 (or a value) if it matches, else 0; y is
+the mean. The error of T y has three parts: some left rows have more partners than others (L), so have right rows (R),
+and the rest is chance (W):
 
     variance of y = L (1/s - 1/left rows) + R (1/s' - 1/right rows) + W (1/(s s') - 1/T)
 
-The mean of a drawn left row's pairs varies by L + W/s', that of a right row's by R + W/s, and a single pair by
-V = L + R + W: three equations for three unknowns. (Hoeffding, as in estimate.py; but there, a block has few of the
-pairs.)
+The mean over a drawn left row's pairs has variance L + W/s', that over a right row's R + W/s, and a single pair V = L +
+R + W: three equations for three unknowns. (Hoeffding, as in estimate.py; but there, a block has few of the pairs.)
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from numpy.typing import NDArray
 from dovetail.core.metrics import Estimate
 from dovetail.estimation.order import PlacedMatches
 
-UNSEEN = 1.0  # row of each side, for as many as are known, that is unlike all of them: the least there is to doubt
-FEWEST_MATCHES = 30  # with fewer, their number is too far from being normally distributed
+UNSEEN = 1.0  # rows of each side, per number of known rows, that may be unlike all of them: the least doubt
+FEWEST_MATCHES = 30  # with fewer, their number is too far from a normal distribution
 
 Numbers = NDArray[np.float64]
 
 
 class DrawnSample:
-    """`values`: of each match, for sums."""
+    """`values`: one per match, for sums."""
 
     def __init__(self, found: PlacedMatches, values: Mapping[str, Numbers] | None = None) -> None:
         self.found = found
@@ -52,7 +51,7 @@ class DrawnSample:
         return self._bounded(self._size * float(values.sum()) / self._pairs, self._error_of(values), confidence)
 
     def average(self, name: str, count: str | None, confidence: float) -> Estimate | None:
-        """A value's average over all results: a ratio, with the error of its rest. `count`: how many values."""
+        """Estimate an average over all results, with the error of its residuals. `count`: the number of values."""
         values, there = self._values[name], np.ones(self.matches) if count is None else self._values[count]
         if not (number := float(there.sum())):
             return None
@@ -61,13 +60,13 @@ class DrawnSample:
         return self._bounded(average, error, confidence)
 
     def errors_from(self, total: float, error: float) -> float:
-        """How far another estimate of their number is from this one, in standard errors of both."""
+        """The distance of another estimate of the number of results from this one, in standard errors of both."""
         if self.matches >= FEWEST_MATCHES:
             return abs(self._total - total) / math.hypot(error, self._error)
         share = self._pairs / self._size
         fewer = self.matches < share * total
         expected = share * max(0.0, total - error if fewer else total + error)
-        apart = 2 * (math.sqrt(expected + 0.375) - math.sqrt(self.matches + 0.375))  # Anscombe's, for few of them
+        apart = 2 * (math.sqrt(expected + 0.375) - math.sqrt(self.matches + 0.375))  # Anscombe, for small counts
         return max(0.0, apart if fewer else -apart)
 
     def _bounded(self, total: float, error: float, confidence: float, least: float = 0.0) -> Estimate | None:
@@ -78,7 +77,7 @@ class DrawnSample:
         return Estimate(total, total - margin, total + margin, confidence)
 
     def _error_of(self, values: Numbers) -> float:
-        """The standard error of their sum over all pairs."""
+        """The standard error of the sum of these values over all pairs."""
         if not self.matches or min(self._drawn) < 2:
             return 0.0
         mean = float(values.sum()) / self._pairs

@@ -1,28 +1,28 @@
-"""Estimates of the number of results, from blocks of rows that were joined completely, with reliable bounds.
+"""Estimates the number of results, with reliable bounds, from blocks of rows that were joined completely.
 
-    block b    |L_b| left rows, |R_b| right rows, all |L_b||R_b| pairs looked at, m_b of them results
+    block b    |L_b| left rows, |R_b| right rows, all |L_b||R_b| pairs compared, m_b of them results
 
-Where rows arrive in random order, every block is a fair sample of the cross product, and y = sum m_b / sum |L_b||R_b|
-estimates the selectivity (PMJ, section 3.5, eq. 3). Of the T pairs of both inputs, n have been looked at. Two
+If rows arrive in random order, every block is a fair sample of the cross product, and y = sum m_b / sum |L_b||R_b|
+estimates the selectivity (PMJ, section 3.5, eq. 3). Of the T pairs of both inputs, n have been compared. There are two
 intervals around T y:
 
-    printed     T (y ± z V sqrt((1 - n/T) / n)), V² = n/(n-1) y (1-y)       eq. 4: as if pairs were drawn by themselves
+    printed     T (y ± z V sqrt((1 - n/T) / n)), V² = n/(n-1) y (1-y)       eq. 4: as if pairs were drawn independently
     blocks      T (y ± sqrt(t² r s²/k + z² (1 - n/T - r) W²/n)), s² the variance between the k blocks, W² a part of V²
 
-Pairs that share a row are not independent: with keys of Zipf 1 the printed 95 % interval holds the truth in a third of
-all cases. Blocks share no rows, so the variance between them is honest for any keys. It has two parts: some rows have
-more partners than others, and for the rest (W²) chance decides which rows come together. Of the first part only what is
-due to rows that have not arrived is uncertain, a share r of it; of the second, what is due to pairs that were not
-looked at. So the interval by blocks is Student's while most rows are to come, and no wider than that of eq. 4 when all
-are there. It is the default, and needs two blocks. W. Hoeffding, A class of statistics with asymptotically normal
+Pairs that share a row are not independent: with keys of Zipf 1, the printed 95 % interval contains the truth in only a
+third of all cases. Blocks share no rows, so the variance between them is reliable for any keys. It has two parts: some
+rows have more partners than others, and the rest (W²) is chance, by which rows end up in one block. In the first part,
+only the share r due to rows that have not arrived is uncertain; in the second, only what is due to pairs not compared.
+So the interval by blocks is Student's while most rows are still to come, and no wider than that of eq. 4 once all have
+arrived. It is the default, and needs two blocks. W. Hoeffding, A class of statistics with asymptotically normal
 distribution, Annals of Mathematical Statistics 19(3), 1948.
 
-Everything rests on the random order, of each side and of the two relative to each other. Blocks can tell: a histogram
-of their keys must look alike in all of them (a chi-squared test of homogeneity), and rows of a block must not match
-each other more or less often than those of different blocks. The places of matches can tell, too (order.py). Where the
-order is not random, pairs that have met say nothing about the others, and only rows that were drawn by chance from all
-(drawn_sample.py) give an estimate; without them there is none. Where there are both, they must agree, and the interval
-holds both where they hardly do.
+All of this relies on random order, of each side and of the two relative to each other. Blocks can show whether it
+holds: histograms of their keys must look alike (a chi-squared test of homogeneity), and rows of a block must not match
+each other more or less often than rows of different blocks. So can the positions of matches (order.py). If the order is
+not random, the pairs compared say nothing about the others, and only rows drawn at random from all (drawn_sample.py)
+give an estimate; without them there is none. If there are both, they must agree; if they hardly do, the interval covers
+both.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ Words = NDArray[np.int64]
 Interval = Literal["blocks", "printed"]
 
 CONFIDENCE = 0.95
-SAMPLES = 4  # into which the latest rows of a growing block are divided
-MOST_KEYS = 4096  # of a block that are looked at
-BINS = 16  # of the histogram of keys
-ENOUGH = 5  # blocks, to do without parts of the one that is growing
-FEWEST_MATCHES = 10  # too few matches to estimate their rate
+SAMPLES = 4  # parts of the latest rows of a growing block
+MOST_KEYS = 4096  # keys of a block that are tested
+BINS = 16  # bins of the histogram of keys
+ENOUGH = 5  # blocks, from which parts of the growing block are not needed
+FEWEST_MATCHES = 10  # fewer matches are too few to estimate their rate
 UNASKED = "the order has not been tested"
-DOUBT_OF_BLOCKS = 0.05  # so unlikely are blocks to differ even more than they are taken to
-DOUBT = 1e-6  # so unlikely must blocks be under random order; the test is repeated with every block
+DOUBT_OF_BLOCKS = 0.05  # the probability that blocks differ even more than assumed
+DOUBT = 1e-6  # blocks less likely than this under random order are rejected; the test is repeated with every block
 ALIKE, DIFFERENT = 2.0, 3.5  # standard errors between two estimates that agree, and that contradict each other
-TOGETHER = 5.0  # standard errors by which blocks have more or fewer matches than the pairs between them
-ELSEWHERE = 0.1  # of the pairs that are known must be outside of blocks, to be compared with them
+TOGETHER = 5.0  # standard errors by which matches within blocks differ from those between blocks
+ELSEWHERE = 0.1  # the minimal share of known pairs outside of blocks, to compare the two
 DEPENDENT = (
     "the orders of the two inputs depend on each other: matching rows are at like places, as in tables that were "
     "filled together. Shuffle one of the inputs to get an estimate."
@@ -63,12 +63,12 @@ DEPENDENT = (
 
 @dataclass(frozen=True, slots=True)
 class SampleBlock:
-    """Rows of both sides that have all been joined with each other, and their matches."""
+    """Rows of both sides that have all been joined with each other, and their number of matches."""
 
     left_rows: int
     right_rows: int
     matches: int
-    sums: Mapping[str, float] = field(default_factory=dict)  # of numbers over the matching pairs
+    sums: Mapping[str, float] = field(default_factory=dict)  # sums of values over the matching pairs
 
     @property
     def pairs(self) -> int:
@@ -80,7 +80,7 @@ class _Region(NamedTuple):
 
     pairs: int = 0
     matches: int = 0
-    left_squares: int = 0  # for each left row, the square of how many of its pairs are here, added up
+    left_squares: int = 0  # sum over left rows of the squared number of their pairs here
     right_squares: int = 0
 
     @classmethod
@@ -96,12 +96,12 @@ class _Region(NamedTuple):
 
     @property
     def unseen(self) -> float:
-        """By which share a total may be wrong at least: that of rows which are unlike all that are known."""
+        """The minimal relative error of a total: the share of rows that are unlike all known rows."""
         return UNSEEN * (self.left_squares + self.right_squares) / self.pairs**2
 
     @property
     def variance(self) -> float:
-        """The variance of one pair that is drawn by itself."""
+        """The variance of one pair drawn independently."""
         share = self.matches / self.pairs
         return self.pairs / (self.pairs - 1) * share * (1 - share)
 
@@ -109,12 +109,12 @@ class _Region(NamedTuple):
 class _Spread(NamedTuple):
     """How much blocks differ."""
 
-    error: float  # squared, of the values per pair that they have together, if there were no end of rows
+    error: float  # squared error of their mean value per pair, for infinitely many rows
     freedom: int
-    region: _Region  # of these blocks
+    region: _Region  # the pairs of these blocks
 
     def to_come(self, known: _Region, left_rows: int, right_rows: int) -> float:
-        """Which share of this error is to come, with rows that are not known, as far as it is due to rows."""
+        """The share of this error, as far as it is due to rows, that comes from rows not known yet."""
         shares = (
             (mine / known.pairs**2 - 1 / rows) / (theirs / self.region.pairs**2)
             for mine, theirs, rows in (
@@ -126,11 +126,11 @@ class _Spread(NamedTuple):
 
     @property
     def most_error(self) -> float:
-        """What it may be at most, squared, since few blocks say little."""
+        """An upper bound of the squared error, since few blocks say little."""
         return self.error * self.freedom / chi_squared_quantile(DOUBT_OF_BLOCKS, self.freedom)
 
     def due_to_rows(self, variance: float) -> float:
-        """How much of a pair's variance is due to its rows: the least, since few blocks say little; at most half."""
+        """A lower bound of the part of a pair's variance that is due to its rows; at most half."""
         pairs = self.region.pairs
         each = max(self.region.left_squares, self.region.right_squares) / pairs**2 - 1 / pairs
         least = self.error * self.freedom / chi_squared_quantile(1 - DOUBT_OF_BLOCKS, self.freedom)
@@ -138,21 +138,21 @@ class _Spread(NamedTuple):
 
 
 class Estimator:
-    """Blocks in, estimates out. Blocks share no rows; those with an empty side carry no information and are ignored.
+    """Estimates from blocks. Blocks share no rows; those with an empty side carry no information and are ignored.
 
     Any operator that joins rows in blocks can report them, and so can the waves of a join on Spark.
     """
 
     def __init__(self) -> None:
         self.blocks: list[SampleBlock] = []
-        self._known = _Region()  # that has been looked at altogether: blocks, and what was merged since
+        self._known = _Region()  # all pairs compared so far: blocks, and what was merged since
         self._growing = _Region()
-        self._parts: list[SampleBlock] = []  # of the first block
+        self._parts: list[SampleBlock] = []  # parts of the first block
         self._keys: tuple[_Histogram, _Histogram] = (_Histogram(), _Histogram())
-        self._objection: str | None = UNASKED  # until blocks come, what has been computed is kept
+        self._objection: str | None = UNASKED  # until blocks arrive, the computed value is kept
         self._spread: _Spread | None = None
-        self._drawn: DrawnSample | None = None  # of all rows, whatever their order
-        self._depends = False  # whether the orders of the two sides do
+        self._drawn: DrawnSample | None = None  # drawn from all rows, whatever their order
+        self._depends = False  # whether the orders of the two sides depend on each other
 
     def add(
         self,
@@ -164,9 +164,9 @@ class Estimator:
         keys: tuple[Words, Words] | None = None,
         looked_at: bool = True,
     ) -> None:
-        """A block is complete. `keys`, codes of its rows, let the order be tested.
+        """Add a complete block. `keys`, codes of its rows, are used to test the order.
 
-        `looked_at`: its pairs are not among those that are known otherwise.
+        `looked_at`: its pairs are not yet known otherwise.
         """
         self._growing = _Region()
         self._forget()
@@ -188,10 +188,10 @@ class Estimator:
         chunk: int,
         keys: tuple[Words, Words] | None = None,
     ) -> None:
-        """A block is growing: this number of its rows have met; `keys` are those of the latest.
+        """Report a growing block: this number of its rows have been joined; `keys` are those of the latest.
 
-        `diagonal` says how many matches the first `chunk` rows of both sides have with each other, then the next ones,
-        and so on. They stand in for blocks while there are few, with an interval that is rather wide.
+        `diagonal`: the number of matches of the first `chunk` rows of both sides with each other, then of the next
+        ones, and so on. They replace blocks while there are few of these, with a rather wide interval.
         """
         self._parts = [SampleBlock(chunk, chunk, count) for count in diagonal]
         self._growing = _Region.from_rows(left_rows, right_rows, matches)
@@ -202,22 +202,22 @@ class Estimator:
                     histogram.add(part)
 
     def merge(self, groups: Sequence[tuple[int, int]], matches: int) -> None:
-        """Record that groups of rows were joined with each other, with their sizes and their number of matches."""
+        """Record that groups of rows were joined with each other: their sizes and the number of matches."""
         for left_rows, right_rows in groups:
             self._known = self._known.minus(_Region.from_rows(left_rows, right_rows))
         lefts, rights = zip(*groups, strict=True)
         self._known = self._known.plus(_Region.from_rows(sum(lefts), sum(rights), matches))
 
     def know(self, left_rows: int, right_rows: int, matches: int) -> None:
-        """Record the total number of rows that have been joined."""
+        """Record that this number of rows have all been joined."""
         self._known = _Region.from_rows(left_rows, right_rows, matches)
 
     def compare(self, found: PlacedMatches) -> None:
-        """Look at the places of some matches: they may show that the orders depend on each other."""
+        """Test the positions of some matches: they may show that the orders of the inputs depend on each other."""
         self._depends = self._depends or found.depend
 
     def draw(self, sample: DrawnSample) -> None:
-        """Rows were drawn by chance from all of both sides."""
+        """Use rows that were drawn at random from all rows of both sides."""
         self._drawn = sample
         self.compare(sample.found)
 
@@ -245,7 +245,7 @@ class Estimator:
             histogram.restore(state)
 
     def _read_first_release(self, fields: Mapping[str, Any]) -> _Region:
-        """State of 0.1.0 has numbers of pairs and matches only; the rest is as if blocks had been looked at alone."""
+        """State of 0.1.0 has only pairs and matches; the rest is filled in as if only blocks had been compared."""
         known = _Region()
         for block in self.blocks:
             known = known.plus(_Region.from_rows(block.left_rows, block.right_rows, block.matches))
@@ -253,7 +253,7 @@ class Estimator:
 
     @property
     def objection(self) -> str | None:
-        """Why rows that have met cannot give an honest estimate, or None."""
+        """Why the rows joined so far do not allow a reliable estimate, or None."""
         if self._objection == UNASKED:
             self._objection = self._test_order()
         return DEPENDENT if self._objection is None and self._depends else self._objection
@@ -284,7 +284,7 @@ class Estimator:
         return Estimate(min(max(own.total, low), high), low, high, confidence) if low < high else None
 
     def _reconcile(self, own: Estimate | None, error: float, sample: DrawnSample, confidence: float) -> Estimate | None:
-        """The better of two estimates that agree, an interval for both if they hardly do, else that of the sample."""
+        """The narrower of two estimates that agree; one that covers both if they hardly do; else the sample's."""
         drawn = sample.estimate(confidence)
         if own is None:
             return drawn
@@ -301,7 +301,7 @@ class Estimator:
     def _extrapolate(
         self, known: _Region, left_rows: int, right_rows: int, confidence: float, interval: Interval
     ) -> tuple[Estimate | None, float]:
-        """From the pairs that are known to all, and the standard error."""
+        """Extrapolate from the known pairs to all; also returns the standard error."""
         size, spread = left_rows * right_rows, self._spread_of_matches()
         if not known.pairs or spread is None or self.objection is not None:
             return None, 0.0
@@ -341,7 +341,7 @@ class Estimator:
     def average(self, name: str, values: str | None = None, confidence: float = CONFIDENCE) -> Estimate | None:
         """Estimate the average of `name` over all results.
 
-        `values`: the sum that says how many values there are, if not every result has one.
+        `values`: the sum that counts the values, if not every result has one.
         """
         drawn = None if self._drawn is None else self._drawn.average(name, values, confidence)
         return _narrower(self._average_by_blocks(name, values, confidence), drawn)
@@ -353,13 +353,13 @@ class Estimator:
         if spread is None:
             return None
         total = size * sum(values) / spread.region.pairs
-        rest = max(0.0, 1 - spread.region.pairs / size)  # of the cross product that was not looked at
+        rest = max(0.0, 1 - spread.region.pairs / size)  # the share of the cross product that was not compared
         margin = size * student_t(spread.freedom, confidence) * math.sqrt(rest * spread.error)
         margin = max(margin, rest * spread.region.unseen * abs(total))
         return Estimate(total, total - margin, total + margin, confidence) if margin or not rest else None
 
     def _average_by_blocks(self, name: str, values: str | None, confidence: float) -> Estimate | None:
-        """A ratio, with the error of what it leaves over in each block."""
+        """A ratio, with the error of its residuals in each block."""
         counts = [block.matches if values is None else block.sums.get(values, 0.0) for block in self.blocks]
         sums = [block.sums.get(name, 0.0) for block in self.blocks]
         matches = sum(counts)
@@ -379,7 +379,7 @@ class Estimator:
         return self._spread
 
     def _spread_of(self, blocks: Sequence[SampleBlock], values: Sequence[float]) -> _Spread | None:
-        """None while it cannot be honest. Blocks of unequal sizes count by their pairs."""
+        """None while it would not be reliable. Blocks of different sizes are weighted by their pairs."""
         count, region = len(blocks), _Region()
         for block in blocks:
             region = region.plus(_Region.from_rows(block.left_rows, block.right_rows, block.matches))
@@ -391,12 +391,12 @@ class Estimator:
 
 
 def _narrower(one: Estimate | None, other: Estimate | None) -> Estimate | None:
-    """The better of two, or the one there is."""
+    """The narrower of the two, or the only one."""
     return min((e for e in (one, other) if e is not None), key=lambda e: e.high - e.low, default=None)
 
 
 class _Histogram:
-    """Are keys distributed alike in all blocks? Bins are cut by the first block."""
+    """Tests whether keys are distributed alike in all blocks. The first block determines the bins."""
 
     def __init__(self) -> None:
         self._cuts: Words | None = None
@@ -422,7 +422,7 @@ class _Histogram:
 
     @property
     def probability(self) -> float:
-        """The probability of counts that differ at least as much from block to block, under random order."""
+        """The probability, under random order, that counts differ at least this much between blocks."""
         if len(self._counts) < 2:
             return 1.0
         table = np.array(self._counts, np.float64)
@@ -435,7 +435,7 @@ class _Histogram:
 
 
 def chi_squared_tail(value: float, freedom: int) -> float:
-    """The probability of more than `value`, by the cube root of Wilson and Hilferty."""
+    """The probability of more than `value`, by Wilson and Hilferty's cube root."""
     if value <= 0:
         return 1.0
     spread = 2 / (9 * freedom)
@@ -443,13 +443,13 @@ def chi_squared_tail(value: float, freedom: int) -> float:
 
 
 def chi_squared_quantile(share: float, freedom: int) -> float:
-    """What the sum of squares does not exceed in this share of all cases; the inverse of the above."""
+    """The value that the sum of squares does not exceed with this probability; the inverse of `chi_squared_tail`."""
     spread = 2 / (9 * freedom)
     return freedom * (1 - spread + NormalDist().inv_cdf(share) * math.sqrt(spread)) ** 3
 
 
 def student_t(freedom: int, confidence: float) -> float:
-    """How many standard errors to both sides hold this share (Hill, Algorithm 396, CACM 1970)."""
+    """The number of standard errors on both sides that contain this share (Hill, Algorithm 396, CACM 1970)."""
     tail = 1 - confidence
     if freedom == 1:
         return 1 / math.tan(tail * math.pi / 2)

@@ -1,4 +1,4 @@
-"""Sums of numbers over pairs, for estimates of aggregates: {"total": "sum(r.amount)", "mean": "avg(l.price)"}."""
+"""Sums of values over pairs, for estimates of aggregates: {"total": "sum(r.amount)", "mean": "avg(l.price)"}."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Measures:
         return [aggregate.name for aggregate in self._aggregates]
 
     def sum_pairs(self, pairs: Matches) -> dict[str, float]:
-        """The sums over these pairs; of an average also how many values there are."""
+        """The sums over these pairs; for an average also the number of values."""
         return {name: float(values.sum()) for name, values in self.values_of(pairs).items()}
 
     def values_of(self, pairs: Matches) -> dict[str, Numbers]:
-        """What each of these pairs adds. Nulls count as nothing."""
+        """The contribution of each pair to each sum. Nulls contribute nothing."""
         found: dict[str, Numbers] = {}
         for aggregate in self._aggregates:
             if aggregate.value is None:
@@ -54,7 +54,7 @@ class Measures:
         return found
 
     def estimate_aggregates(self, estimator: Estimator, left_rows: int, right_rows: int) -> dict[str, Estimate | None]:
-        """What the aggregates will be, by the blocks that the estimator has."""
+        """Estimates of the aggregates, from the estimator's blocks."""
         return {
             aggregate.name: estimator.average(aggregate.name, _count_of(aggregate))
             if aggregate.function == "avg"
@@ -63,7 +63,7 @@ class Measures:
         }
 
     def exact(self, sums: Sums) -> dict[str, Estimate | None]:
-        """What they are, by the sums over all pairs."""
+        """The exact aggregates, from the sums over all pairs."""
         found: dict[str, Estimate | None] = {}
         for aggregate in self._aggregates:
             value, count = sums.get(aggregate.name, 0.0), 1.0
@@ -73,12 +73,12 @@ class Measures:
         return found
 
     def _values(self, aggregate: Aggregate, pairs: Matches) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-        """The value of each row of a batch, 1 where there is one, and which rows the pairs have."""
+        """The value of each row of a batch, 1 for each row with a value, and the batch's rows in the pairs."""
         assert aggregate.value is not None
         is_left = Side.LEFT in sides_of(aggregate.value)
         batch, rows = (pairs.left, pairs.left_rows) if is_left else (pairs.right, pairs.right_rows)
         seen = self._seen.get(aggregate.name)
-        if seen is None or seen[0] is not batch:  # pairs of the same batches come one after the other
+        if seen is None or seen[0] is not batch:  # consecutive pairs are often of the same batches
             column = evaluate(aggregate.value, *((batch, None) if is_left else (None, batch)))
             there = np.asarray(column.is_valid()).astype(np.float64)
             values = there if aggregate.function == "count" else np.asarray(column.cast(pa.float64()).fill_null(0.0))

@@ -1,14 +1,15 @@
-"""Work in a weighted random order, and estimates of the total from its first part.
+"""Processes units of work in a weighted random order, and estimates the total from those done so far.
 
-    weights    5  1  1  3 …         what each unit is expected to give
-    order      0  3  1  2 …         drawn one after the other, each time in proportion to the weights of those left
+    weights    5  1  1  3 …         the expected yield of each unit
+    order      0  3  1  2 …         drawn without replacement, each time in proportion to the remaining weights
 
-So results are found early, and the estimate from the units done so far is unbiased, however wrong the expectations are;
+So results are found early, and the estimate from the units done so far is unbiased even if the expectations are wrong;
 they only affect its variance. After the k-th draw,
 
-    e_k = what the first k - 1 units gave + what unit k gave * (weight of all that was left) / (weight of unit k)
+    e_k = what the first k - 1 units gave + what unit k gave * (weight of all that were left) / (weight of unit k)
 
-estimates the total. All e_k have the right mean and are uncorrelated, so that their own variance bounds their average.
+estimates the total. All e_k have the right mean and are uncorrelated, so their sample variance gives bounds for their
+average.
 
 D. Raj, Some estimators in sampling with varying probabilities without replacement, JASA 51, 1956.
 """
@@ -24,8 +25,8 @@ from numpy.typing import NDArray
 from dovetail.core.metrics import Estimate
 from dovetail.estimation.estimate import CONFIDENCE, student_t
 
-FEWEST = 3  # draws, before anything is said
-LEAST_ERROR = 0.05  # of an expectation, relative
+FEWEST = 3  # draws before there is an estimate
+LEAST_ERROR = 0.05  # relative error of an expectation
 
 Numbers = NDArray[np.float64]
 
@@ -37,7 +38,7 @@ class WeightedSample:
         self.weights = np.asarray(weights, np.float64)
         if not (self.weights > 0).all():
             raise ValueError("weights must be positive: a unit of weight 0 would never be drawn")
-        # The least of exponential times whose rates are the weights: that is a draw, and so is the next one.
+        # The smallest of exponential times with the weights as rates is a weighted draw, and so is the next smallest.
         times = np.random.default_rng(seed).exponential(size=len(self.weights)) / self.weights
         self.order = np.argsort(times, kind="stable")
 
@@ -47,9 +48,9 @@ class WeightedSample:
     def total(
         self, given: Sequence[float] | Numbers, confidence: float = CONFIDENCE, known: float = 0.0
     ) -> Estimate | None:
-        """An estimate of what all units give, from what the first ones gave, in order; None while too few are done.
+        """Estimate what all units yield, from the yields of the first ones, in order; None while too few are done.
 
-        `known` is what there is besides.
+        `known` is added to the total.
         """
         values = np.asarray(given, np.float64)
         found = known + float(values.sum())
@@ -65,7 +66,7 @@ class WeightedSample:
     def count(
         self, given: Sequence[float] | Numbers, confidence: float = CONFIDENCE, known: float = 0.0
     ) -> Estimate | None:
-        """As `total`, of something that never shrinks: what is found is the least there is."""
+        """Like `total`, for a number that never decreases: it is at least what has been found."""
         estimate = self.total(given, confidence, known)
         if estimate is None or not np.any(np.asarray(given) > 0):
             return estimate if estimate is not None and len(given) == len(self) else None
@@ -80,7 +81,7 @@ class WeightedSample:
         confidence: float = CONFIDENCE,
         known: tuple[float, float] = (0.0, 0.0),
     ) -> Estimate | None:
-        """An estimate of the ratio of two totals, such as an average: by what it leaves over in each unit."""
+        """Estimate the ratio of two totals, for example an average, with the error of the residuals of each unit."""
         above, below = self.total(numerators, known=known[0]), self.total(denominators, known=known[1])
         if above is None or below is None or below.total <= 0:
             return None
@@ -94,19 +95,19 @@ class WeightedSample:
         return Estimate(ratio, ratio - less / below.total, ratio + more / below.total, confidence)
 
     def _estimates(self, values: Numbers) -> Numbers:
-        """One of the total by each draw."""
+        """One estimate of the total per draw."""
         weights = self.weights[self.order]
-        left = np.cumsum(weights[::-1])[::-1][: len(values)]  # of all that was not drawn before
+        left = np.cumsum(weights[::-1])[::-1][: len(values)]  # the weight of all units not drawn before
         before = np.cumsum(values) - values
         estimates: Numbers = before + values * left / weights[: len(values)]
         return estimates
 
 
 def _margins(estimates: Numbers, total: float, confidence: float) -> tuple[float, float]:
-    """How far the truth may be below and above their mean; further on the side where they have a tail.
+    """How far the truth may be below and above their mean; further on the side where the distribution has a tail.
 
-    L. Chen, Testing the mean of skewed distributions, JASA 90, 1995. Draws that seem to agree completely do so by
-    chance: they are taken to be as uncertain as an expectation can be at best.
+    L. Chen, Testing the mean of skewed distributions, JASA 90, 1995. Draws that agree completely do so by chance: the
+    minimal error of an expectation is assumed for them.
     """
     count = len(estimates)
     deviations = estimates - estimates.mean()

@@ -1,1 +1,1 @@
-"""How joins run: the driver that all operators share, in process, at rest and as rows arrive."""
+"""Runs joins: in process, at rest and as rows arrive, by a driver that all operators share."""

@@ -1,20 +1,19 @@
-"""As-of of two streams: a left row waits until no right row to come can be a better partner.
+"""As-of join of two streams: a left row waits until no future right row can be a better partner.
 
-    left rows   --late? drop-->  waiting  --final at the horizon-->  left rows beside their partners, or beside nulls
+    left rows   --late? drop-->  waiting  --final at the horizon-->  left rows with their partners, or with nulls
     right rows  --late? drop-->  kept     --no longer needed-->      forgotten
 
-All rows to come are at the horizon or later: the watermarks say so. So a left row is final as soon as no time from the
-horizon on can be nearer than the partner that it has, or within the tolerance:
+The watermarks guarantee that all future rows are at the horizon or later. So a left row is final as soon as no time
+from the horizon on can be nearer than its current partner, or within the tolerance:
 
     backward    l.t < horizon
     forward     its partner < horizon, or l.t + tolerance < horizon
     nearest     l.t + distance of its partner < horizon, or l.t + tolerance < horizon
 
-Among the right rows before the horizon, only the last of each key can still be a partner of left rows to come, and for
-forward none can.
-A right row that is kept longer changes no result: segments are rewritten when they have twice as many rows as were
-needed the last time. Left rows in segments wait while they are not before the horizon; those that linger, because their
-partner may still come, are written anew in each micro-batch.
+Of the right rows before the horizon, only the last of each key can still be a partner of future left rows; with
+forward, none can. Keeping a right row longer changes no result, so segments are only rewritten when they have twice as
+many rows as were needed last time. Left rows in segments wait until they are before the horizon; those that linger,
+because a better partner may still arrive, are rewritten in each micro-batch.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ from dovetail.storage.blocks import Block, BlockStore
 Flags = NDArray[np.bool_]
 Words = NDArray[np.int64]
 
-NEVER = -(2**62)  # the horizon before there is a watermark
-MOST_SEGMENTS = 32  # of a side; then they are merged
-FEW_ROWS = 1 << 12  # right rows that are not worth counting those that are needed
-FAR = 2**62  # microseconds, a distance that no partner has
+NEVER = -(2**62)  # the horizon before the first watermark
+MOST_SEGMENTS = 32  # per side; beyond that they are merged
+FEW_ROWS = 1 << 12  # right rows; below that, counting the needed ones is not worth it
+FAR = 2**62  # microseconds; larger than any partner's distance
 STEMS = ("l", "r")
 
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """What is joined: the condition, the order of partners, and the columns of event time, in microseconds."""
+    """What is joined: the condition, the order of partners, and the event time columns, in microseconds."""
 
     condition: Condition
     best: Best
@@ -65,7 +64,7 @@ class AsOf:
 
     @property
     def tolerance(self) -> int | None:
-        """How far away a partner may be."""
+        """The maximal distance of a partner."""
         if self.order.band is None:
             return None
         low, high = closed_bounds(self.order.band)
@@ -74,7 +73,7 @@ class AsOf:
 
 
 class Paired(NamedTuple):
-    """Left rows that are final, and for each the right row that is its partner, or NO_ROW."""
+    """Left rows that are final, and the right row that is the partner of each, or NO_ROW."""
 
     left: pa.RecordBatch
     right: pa.RecordBatch
@@ -83,7 +82,7 @@ class Paired(NamedTuple):
 
 @dataclass(slots=True)
 class _Side:
-    """The rows of a side: segments, and rows that have just come."""
+    """The rows of a side: segments, and rows that have just arrived."""
 
     blocks: list[Block] = field(default_factory=list)
     fresh: list[pa.RecordBatch] = field(default_factory=list)
@@ -94,7 +93,7 @@ class _Side:
 
 
 class AsOfStreams:
-    """The state of one cell, and what it does in a micro-batch: arrivals of both sides, then the horizon."""
+    """The state of one cell. In a micro-batch, rows of both sides arrive, then the horizon advances."""
 
     def __init__(self, asof: AsOf, blocks: BlockStore) -> None:
         self._asof = asof
@@ -102,15 +101,15 @@ class AsOfStreams:
         self._sides = (_Side(), _Side())
         self._lingering: list[Block] = []  # left rows before the horizon that still wait
         self._alone: list[pa.RecordBatch] = []  # left rows that can have no partner
-        self._needed = 0  # right rows, when they were last counted
+        self._needed = 0  # right rows needed, when they were last counted
         self._version = 0
         self._horizon = NEVER
         self.late = self.forgotten = 0
 
-    # In a micro-batch.
+    # During a micro-batch.
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> None:
-        """Rows that have come. Those behind the horizon are late."""
+        """Add new rows. Those before the horizon are late."""
         times = self._times(side, batch)
         late = (times < self._horizon) & (times != LEAST)
         self.late += int(late.sum())
@@ -120,7 +119,7 @@ class AsOfStreams:
         self._sides[side].fresh.append(_filtered(batch, able & ~late))
 
     def advance(self, horizon: int) -> Iterator[Paired]:
-        """No row to come is before the horizon: the left rows that are final now."""
+        """Move the horizon: no future row is before it. Returns the left rows that are now final."""
         alone, self._alone = one_batch(self._alone, self._schema(Side.LEFT)), []
         if alone.num_rows:
             yield Paired(alone, empty_batch(self._schema(Side.RIGHT)), np.full(alone.num_rows, NO_ROW))
@@ -128,7 +127,7 @@ class AsOfStreams:
             return
         before, self._horizon = self._horizon, horizon
         due = self._take_due(before)
-        needed = np.empty(0, np.int64)  # right rows of left ones that linger
+        needed = np.empty(0, np.int64)  # right rows of lingering left rows
         if due.num_rows:
             rights = self._rights()
             partners = best_partners(self._asof.condition, self._asof.best, due, rights).rights
@@ -138,13 +137,13 @@ class AsOfStreams:
             self._lingering = [self._write(Side.LEFT, lingering, "w")] if lingering.num_rows else []
             needed = partners[~final & (partners != NO_ROW)]
         self._forget(Side.LEFT)
-        if self._asof.direction == "after":  # neither left rows to come nor those that wait can have earlier ones
+        if self._asof.direction == "after":  # neither future nor waiting left rows can have earlier partners
             self._forget(Side.RIGHT)
         else:
             self._forget_partners(needed)
 
     def _take_due(self, before: int) -> pa.RecordBatch:
-        """Left rows before the horizon. `before`: where it was, and rows before that have been taken."""
+        """Left rows before the horizon. `before`: the last horizon; rows before that were taken already."""
         horizon, side = self._horizon, self._sides[Side.LEFT]
         due = [self._store.read(block) for block in self._lingering]
         for block in side.blocks:
@@ -159,13 +158,13 @@ class AsOfStreams:
         return one_batch([rows for rows in due if rows.num_rows], self._schema(Side.LEFT))
 
     def _rights(self) -> pa.RecordBatch:
-        """All right rows that may be partners of left rows before the horizon, in the order of arrival."""
+        """All right rows that can be partners of left rows before the horizon, in the order of arrival."""
         side, until = self._sides[Side.RIGHT], self._horizon if self._asof.direction == "before" else FAR
         old = [self._store.read(block) for block in side.blocks if block.low is None or block.low < until]
         return one_batch([*old, *side.fresh], self._schema(Side.RIGHT))
 
     def _finality(self, due: pa.RecordBatch, rights: pa.RecordBatch, partners: Rows) -> Flags:
-        """Which left rows before the horizon have the partner that they will have."""
+        """Which left rows before the horizon have their final partner."""
         if self._asof.direction == "before":
             return np.ones(due.num_rows, np.bool_)
         times, some = self._times(Side.LEFT, due), partners != NO_ROW
@@ -176,10 +175,10 @@ class AsOfStreams:
         final: Flags = reach < self._horizon - times
         return final
 
-    # What is kept.
+    # State that is kept.
 
     def _forget(self, which: Side) -> None:
-        """Rows before the horizon. Segments go as a whole; where there are many, what is left of them is merged."""
+        """Drop rows before the horizon. Expired segments are dropped whole; if many remain, they are merged."""
         side = self._sides[which]
         side.blocks = [block for block in side.blocks if block.high is None or block.high >= self._horizon]
         if len(side.blocks) >= MOST_SEGMENTS:
@@ -187,14 +186,14 @@ class AsOfStreams:
             self._replace(which, _filtered(rows, self._times(which, rows) >= self._horizon))
 
     def _forget_partners(self, needed: Rows) -> None:
-        """All right rows before the horizon but the last of each key, and those `needed` by left rows that linger."""
+        """Drop right rows before the horizon, but the last of each key and those `needed` by lingering rows."""
         side = self._sides[Side.RIGHT]
         if side.rows < 2 * self._needed + FEW_ROWS and len(side.blocks) < MOST_SEGMENTS:
             return
         rows = one_batch([*map(self._store.read, side.blocks), *side.fresh], self._schema(Side.RIGHT))
         alive = self._times(Side.RIGHT, rows) >= self._horizon
         alive |= self._last_of_keys(rows)
-        alive[needed] = True  # where rows linger, all right rows were looked at
+        alive[needed] = True  # if rows linger, all right rows were read
         self.forgotten += int((~alive).sum())
         self._needed, side.fresh = int(alive.sum()), []
         self._replace(Side.RIGHT, _filtered(rows, alive))
@@ -203,7 +202,7 @@ class AsOfStreams:
         self._sides[which].blocks = [self._write(which, rows, STEMS[which])] if rows.num_rows else []
 
     def _last_of_keys(self, rows: pa.RecordBatch) -> Flags:
-        """The last right row of each key before the horizon, if it is within the tolerance of left rows to come."""
+        """The last right row of each key before the horizon, if it is within the tolerance of future left rows."""
         asof, times = self._asof, self._times(Side.RIGHT, rows)
         old = times < self._horizon
         if asof.tolerance is not None:
@@ -214,14 +213,14 @@ class AsOfStreams:
         numbers, size = np.zeros(len(operands.rows[Side.RIGHT]), np.int32), 1
         if operands.equal is not None:
             keys = number_keys(operands.equal)
-            if keys is None:  # different keys happen to have one code
+            if keys is None:  # different keys have the same code
                 return old
             numbers, size = keys.numbers[Side.RIGHT], keys.size
         able = operands.rows[Side.RIGHT]
         chosen = np.flatnonzero(old[able])
         chosen = chosen[np.argsort(times[able[chosen]], kind="stable")]
         last = np.full(size, NO_ROW)
-        last[numbers[chosen]] = able[chosen]  # of several rows of a key, the last is assigned last
+        last[numbers[chosen]] = able[chosen]  # with several rows per key, the last assignment wins
         found = np.zeros(rows.num_rows, np.bool_)
         found[last[last != NO_ROW]] = True
         return found
@@ -235,7 +234,7 @@ class AsOfStreams:
         return event_times(rows.column(self._asof.times[side]))
 
     def _able(self, side: Side, batch: pa.RecordBatch) -> Flags:
-        """Which rows can have a partner at all."""
+        """Which rows can have a partner."""
         asof = self._asof
         pairs = (*asof.condition.strategy.equal_keys, asof.order.values)
         rows, _ = keyed_rows(asof.condition, side, batch, [pair[side] for pair in pairs])

@@ -1,10 +1,10 @@
-"""Joins of two complete sides in memory, of every join type.
+"""Joins two complete sides in memory, with every join type.
 
     inner                  the pairs
-    left, right, full      the pairs, then the rows of that side (or both) that none of them contains
-    left_semi, left_anti   left rows with and without a partner; no pair is enumerated where no check needs it
+    left, right, full      the pairs, then the rows of that side (or both) without a partner
+    left_semi, left_anti   left rows with and without a partner; pairs are only enumerated if a check needs it
 
-Work is done on whole sides or on chunks of them: join, count or aggregate.
+Work (a join, a count or an aggregation) is done on whole sides or on chunks of them.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from dovetail.matching import Matcher, build_matcher
 Flags = NDArray[np.bool_]
 Batches = tuple[pa.RecordBatch, pa.RecordBatch]
 
-PATIENCE_S = 1.0  # of listing pairs before they are counted
-PATIENCE = 3.0  # and three times as long as was prepared; counting took an eighth of that where it took longest
-FEWEST_PAIRS = 1 << 14  # found at a time, however few rows are wanted: many of them may fail their checks
-AHEAD = 4  # batches of a part of the work that wait until the parts before it are done
+PATIENCE_S = 1.0  # time spent listing pairs before they are counted
+PATIENCE = 3.0  # at least this many times the preparation time; counting took an eighth of that at worst
+FEWEST_PAIRS = 1 << 14  # per call, even if few rows are wanted: many pairs may fail their checks
+AHEAD = 4  # batches of a part that wait until earlier parts are done
 CHUNK = 1 << 20  # pairs found at a time
 FIRST_BLOCK = 1 << 10  # rows
-GROWTH = 4  # each block prepares the other side anew: few blocks, the last of which are large
+GROWTH = 4  # each block prepares the other side again: few blocks, the last ones large
 
 
 class Watch:
-    """Tells an observer, if there is one, how far a join is."""
+    """Reports the progress of a join to an observer, if there is one."""
 
     def __init__(self, observer: Observer | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
@@ -59,7 +59,7 @@ class Watch:
         self._tell("preparing")
 
     def start_pairs(self, matcher: Matcher, parts: Sequence[Matcher], *, pairs_only: bool) -> None:
-        """Pairs come next, part by part; then, unless it is pairs only, any number of rows without a partner."""
+        """Start of the pairs, part by part; then, unless `pairs_only`, rows without a partner may follow."""
         now = self._clock()
         self._count_at = now + max(PATIENCE_S, PATIENCE * (now - self._began))
         self._matcher, self._parts = matcher, parts
@@ -67,7 +67,7 @@ class Watch:
         self._tell("joining")
 
     def count_batches(self, batches: Iterator[pa.RecordBatch], total: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The batches of results, reported as they pass; `total`: how many rows they have in all, where it is known."""
+        """Pass on batches of results and report them; `total`: their number of rows, if known."""
         for batch in batches:
             self._results += batch.num_rows
             self._tell("joining", total)
@@ -90,14 +90,14 @@ class Watch:
 
 
 def count_at_rest(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> int:
-    """How many pairs there are."""
+    """The number of pairs."""
     return build_matcher(condition, left, right).count()
 
 
 def join_at_rest(
     work: Joining, batches: Batches, observer: Observer | None = None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The results, in batches of bounded size; with a limit, no more than that. The same for any number of threads."""
+    """The results in batches of bounded size, at most `limit` rows. Threads do not change the result."""
     watch = Watch(observer)
     how = work.how
     partnered = (np.zeros(batches[0].num_rows, np.bool_), np.zeros(batches[1].num_rows, np.bool_))
@@ -116,9 +116,9 @@ def join_at_rest(
 
 
 def _join_in_blocks(work: Joining, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
-    """A join that tracks partners, a block of one side after the other: the results of a block are complete.
+    """A join that tracks partners, by blocks of one side: after each block, its results are complete.
 
-    So a caller who wants few rows does not wait for the partners of all.
+    So a caller who wants few rows does not wait for the partners of all rows.
     """
     side = work.how.tracked[0]
     rows = batches[side]
@@ -131,7 +131,7 @@ def _join_in_blocks(work: Joining, batches: Batches, partnered: tuple[Flags, Fla
 
 
 def growing_blocks(rows: int, first: int = FIRST_BLOCK) -> Iterator[range]:
-    """All rows in blocks, each some times as long as the one before."""
+    """All rows in blocks, each several times as long as the one before."""
     start = 0
     while start < rows:
         stop = min(rows, start + first)
@@ -140,36 +140,36 @@ def growing_blocks(rows: int, first: int = FIRST_BLOCK) -> Iterator[range]:
 
 
 class Meeting(Protocol):
-    """The work on two chunks, and on one that has been joined with all of the other side."""
+    """Work on a pair of chunks, and on a chunk that has been joined with the whole other side."""
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]: ...
     def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]: ...
 
 
 class Work(Meeting, Protocol):
-    """Such work, which can be done for a part of the condition, too."""
+    """Work that can also be done for a part of the condition."""
 
     def with_condition(self, condition: Condition) -> Work:
-        """The same, on another condition."""
+        """The same work with another condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A join of some type. Results lack the last `drop` columns of each side; a batch has at most `rows`.
+    """A join of some type. Results omit the last `drop` columns of each side; a batch has at most `rows` rows.
 
-    `share`: columns of results may be slices of the two sides, which keep these alive.
+    `share`: columns of results may be slices of the inputs, which keep these alive.
     """
 
     condition: Condition
     how: JoinType
     schema: pa.Schema
     drop: tuple[int, int] = (0, 0)
-    rows: int | None = None  # None: as many as make a batch of a good size
+    rows: int | None = None  # None: a good batch size
     batch_bytes: int = MOST_BYTES
     share: bool = False
     capacity: int = field(default_factory=lambda: CHUNK)  # pairs found at a time
     threads: int = 1
-    bounded: bool = False  # whether results that wait to be taken are few
+    bounded: bool = False  # whether few results may wait to be taken
 
     def with_condition(self, condition: Condition) -> Joining:
         return replace(self, condition=condition)
@@ -183,7 +183,7 @@ class Joining:
             return build_matcher(self.condition, *batches)
 
     def split(self, matcher: Matcher) -> Sequence[Matcher]:
-        """The parts of the work that threads do side by side."""
+        """The parts of the work that threads run in parallel."""
         if not self.how.emits_pairs:
             return [matcher]
         with allow_threads(self.threads):
@@ -192,16 +192,16 @@ class Joining:
     def emit_parts(
         self, parts: Sequence[Matcher], batches: Batches, partnered: tuple[Flags, Flags]
     ) -> Iterator[pa.RecordBatch]:
-        """What each part emits, one after the other: the same for any number of threads."""
+        """The results of all parts in order: the same for any number of threads."""
         tasks = [partial(self.emit_pairs, part, batches, partnered) for part in parts]
-        if self.bounded:  # of an iterator, only few tasks are begun before they are needed
+        if self.bounded:  # with an iterator, in_order starts only few tasks early
             return in_order(iter(tasks), min(self.threads, len(tasks)), 1)
         return in_order(tasks, self.threads, AHEAD)
 
     def emit_pairs(
         self, matcher: Matcher, batches: Batches, partnered: tuple[Flags, Flags]
     ) -> Iterator[pa.RecordBatch]:
-        """The pairs of a matcher, or, where only they matter, the rows that have a partner."""
+        """The pairs of a matcher, or, if only these matter, the rows that have a partner."""
         only = self.how.only
         if only is not None:
             partnered[only][matcher.partnered(only)] = True
@@ -218,7 +218,7 @@ class Joining:
         yield from row_batches(side, mine, rows, self.schema, self.rows, self.batch_bytes, self.share)
 
     def rows_alone(self, side: Side, partnered: Flags) -> Rows:
-        """Rows that the join type emits by themselves, once no partner can follow."""
+        """Rows that the join type emits alone, once no partner can follow."""
         if side not in self.how.tracked:
             return np.empty(0, np.int64)
         return np.flatnonzero(partnered if self.how is JoinType.LEFT_SEMI else ~partnered)
@@ -226,7 +226,7 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """How many pairs there are: one row for each meeting."""
+    """Counts pairs: one row per call of `meet`."""
 
     condition: Condition
 
@@ -242,7 +242,7 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class Aggregating:
-    """Partial aggregates: some rows for each meeting, one per group."""
+    """Partial aggregates: one row per group and call of `meet`."""
 
     condition: Condition
     aggregates: tuple[Aggregate, ...]
@@ -259,7 +259,7 @@ class Aggregating:
 
 
 def limit_work(work: Joining, limit: int | None) -> Joining:
-    """Work that looks for few pairs at a time and gathers no more rows than are wanted."""
+    """Work with a smaller number of pairs at a time and smaller batches, if few rows are wanted."""
     if limit is None:
         return work
     rows = limit if 0 < limit < FEWEST_PAIRS else work.rows

@@ -1,7 +1,7 @@
-"""Joins of each left row with its best partners, in the order of the left rows.
+"""Joins each left row with its best partners, in the order of the left rows.
 
     right rows, all ----------------------\\
-    left rows, a piece within the budget ---> partners by row number --> left rows beside theirs, or beside nulls
+    left rows, a piece within the budget ---> partners by row number --> left rows with partners, or with nulls
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def join_best(
     threads: int,
     batch_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
-    """The join of two inputs at rest, batch by batch. The right side is kept, the left side passes in pieces."""
+    """The join of two inputs at rest, batch by batch. The right side is kept, the left side is read in pieces."""
     schema = output_schema(left.schema, right.schema, suffix, plan.how)
     resident = load(right, None)
     piece_bytes = _piece_size(plan.memory_bytes, resident.nbytes)
@@ -48,7 +48,7 @@ def join_best(
 
 
 def _piece_size(memory_bytes: int | None, right_bytes: int) -> int:
-    """Bytes of the left side that are joined at once."""
+    """Bytes of the left side that are joined at a time."""
     if memory_bytes is None:
         return MOST_BYTES
     if AT_REST * right_bytes >= memory_bytes:
@@ -74,7 +74,7 @@ def _pieces(
     theirs = one_batch(table, table.schema)
     whole = left.nbytes <= piece_bytes
     table = left.scan.to_table().slice(0, enough) if whole else None
-    share = table is not None and len(table.to_batches()) == 1  # else the piece is a copy
+    share = table is not None and len(table.to_batches()) == 1  # otherwise the piece is a copy
     for mine in [one_batch(table, table.schema)] if table is not None else left.batches(piece_bytes):
         with allow_threads(threads):
             found = best_partners(plan.condition, plan.best, mine, theirs)

@@ -1,9 +1,9 @@
-"""Some columns of a join's result, as `columns=` names them: what is read of each side, and what results have.
+"""Column selection by `columns=`: which columns of each side are read, and which the result has.
 
     kept      columns of a side that are in the result
-    read      columns of a side that only the condition reads: they come last, and are dropped when pairs are gathered
+    read      columns of a side that only the condition reads: they come last, and are dropped when rows are built
 
-Names are those of the whole result: a right column that clashes keeps its suffix, even if the left one is not wanted.
+Names refer to the whole result: a right column that clashes keeps its suffix, even if the left one is not selected.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class ChosenColumns:
     names: Names  # of the result, in its order
     kept: tuple[Names, Names]  # by their names in the input
     read: tuple[Names, Names]  # the same
-    fields: tuple[tuple[pa.Field, ...], tuple[pa.Field, ...]]  # of the result; None of a side that is not in it
-    width: int  # columns of the whole result
+    fields: tuple[tuple[pa.Field, ...], tuple[pa.Field, ...]]  # of the result; empty for a side that is not in it
+    width: int  # number of columns of the whole result
 
     @classmethod
     def choose(
@@ -39,7 +39,7 @@ class ChosenColumns:
         *,
         fold_case: bool = False,
     ) -> ChosenColumns:
-        """By the names of the whole result. `read`: what the condition reads of each side."""
+        """Resolve names of the whole result. `read`: the columns of each side that the condition reads."""
         names = find_names(wanted, output.names, fold_case=fold_case)
         width = len(schemas[0])
         sides = (list(output)[:width], list(output)[width:])
@@ -51,7 +51,7 @@ class ChosenColumns:
             needed = set(read[side]) - set(own)
             rest = [i for i, name in enumerate(schema.names) if name in needed]
             if not positions and not rest and len(schema):
-                rest = [0]  # rows are counted by it
+                rest = [0]  # any column, to count the rows
             kept.append(own)
             hidden.append(tuple(schema.names[i] for i in rest))
             fields.append(tuple(sides[side][i] for i in (*positions, *rest) if i < len(sides[side])))
@@ -59,29 +59,29 @@ class ChosenColumns:
 
     @property
     def all(self) -> tuple[Names, Names]:
-        """What is needed of each side; what only the condition reads comes last."""
+        """The columns needed of each side; those that only the condition reads come last."""
         return self.kept[0] + self.read[0], self.kept[1] + self.read[1]
 
     @property
     def drop(self) -> tuple[int, int]:
-        """How many columns at the end of each side only the condition reads."""
+        """The number of columns at the end of each side that only the condition reads."""
         return len(self.read[0]), len(self.read[1])
 
     def schema(self, *, dropped: bool) -> pa.Schema:
-        """The columns of results as they are joined, with or without those that only the condition reads."""
+        """The columns of joined rows, with or without those that only the condition reads."""
         cut = [len(self.kept[side]) if dropped else len(self.fields[side]) for side in Side]
         return pa.schema([*self.fields[0][: cut[0]], *self.fields[1][: cut[1]]])
 
     @property
     def summary(self) -> str:
-        """What explain says of it."""
+        """A summary for `explain`."""
         text = f"{len(self.names)} of {self.width} are in the result"
         read = [f"{side.alias}.{name}" for side in Side for name in self.read[side]]
         return f"{text}; {', '.join(read)} read for the condition" if read else text
 
 
 def find_names(wanted: Iterable[str], names: Sequence[str], *, fold_case: bool = False) -> Names:
-    """The names as the result has them; an error for those that it does not have."""
+    """The names as spelled in the result; an error for names that it does not have."""
     if isinstance(wanted, str):
         raise InputError(f"columns must be a list of names, such as [{wanted!r}]; got {wanted!r}.")
     known = {name.lower(): name for name in names} if fold_case else {}

@@ -1,12 +1,12 @@
-"""Rows that are drawn by chance from both tables, to check estimates: they are a fair sample in any order of arrival.
+"""Draws rows at random from both tables, to check estimates: a fair sample in any order of arrival.
 
     left   - - # - - - # - # - - -   \\
-                                       all pairs of the drawn rows, with their places --> Estimator
+                                       all pairs of the drawn rows, with positions --> Estimator
     right  # - - - # - - - - # - -   /
 
-Estimates of a progressive join extrapolate from rows that have arrived. That is wrong where the orders of both inputs
-depend on each other, and rows to come may be the only ones to tell. Those of tables can be looked at: a few when the
-first ones arrive, then more as the join goes on, so that they never take more than a small part of its time.
+Estimates of a progressive join extrapolate from the rows that have arrived. This is wrong if the orders of the inputs
+depend on each other, and only future rows may show it. Rows of tables can be read ahead: a few when the first rows
+arrive, then more as the join proceeds, so that this never takes more than a small part of its time.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from dovetail.operators.protocol import Workspace
 from dovetail.planning.statistics import read_columns
 
 FEWEST_ROWS = 4096  # drawn from each side at first,
-ON_A_LINE = 32  # and enough for their matches to be on a line, if orders were the same
-BUDGET_SHARE = 8  # 1/8 of the budget is for more than these
-SHARE = 32  # later on, 1/32 of all rows that have arrived, of each side,
-GROWTH = 2  # times as many each time,
+ON_A_LINE = 32  # or more, so that matches would form a line if the orders were the same
+BUDGET_SHARE = 8  # rows beyond these take at most 1/8 of the budget
+SHARE = 32  # later, 1/32 of all rows that have arrived, from each side,
+GROWTH = 2  # each time at least twice as many as before,
 MOST_ROWS = 1 << 16  # at most
-MOST_MATCHES = 1 << 18  # of the rows that are drawn, about
+MOST_MATCHES = 1 << 18  # expected matches of the drawn rows, about
 
 
 class Drawing:
-    """`decode`: rows without dictionaries, where the condition is of such."""
+    """`decode`: removes dictionary encoding, if the condition is bound to decoded columns."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Drawing:
         self._rng = np.random.default_rng(0)
         self._arrived = 0
         self._rows = self._tables[0].num_rows, self._tables[1].num_rows
-        self._drawn = 0  # rows of each side, the last time
+        self._drawn = 0  # rows of each side, last time
         self._most = MOST_ROWS
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
@@ -65,7 +65,7 @@ class Drawing:
             self.note(event)
 
     def note(self, event: Event) -> None:
-        """Draw rows, if there are twice as many to draw as the last time."""
+        """Draw rows, if at least twice as many as last time are due."""
         if not isinstance(event, Arrival) or min(self._rows) < FEW_ROWS:
             return
         self._arrived += event.batch.num_rows
@@ -87,7 +87,7 @@ class Drawing:
         self._estimator.draw(DrawnSample(found, self._measures.values_of(pairs)))
 
     def _take(self, count: int) -> tuple[tuple[Words, Words], tuple[pa.RecordBatch, pa.RecordBatch]]:
-        """Places and rows of both sides, in random order; at most half of all, so that there are others."""
+        """Positions and rows of both sides, in random order; at most half of each side, so that some remain."""
         places, batches = [], []
         for table in self._tables:
             places.append(self._rng.choice(table.num_rows, max(1, min(count, table.num_rows // 2)), replace=False))

@@ -1,11 +1,11 @@
-"""The driver: events in, phases run, results out.
+"""The driver: takes events, runs the operator's phases, returns results.
 
     arrival ---> operator.arrive      (phase arriving)
     stall -----> operator.react       (phase reactive), as many units of work as the stall lasts
     watermark -> operator.expire      (phase arriving)
     all ended -> operator.clean_up    (phase cleanup)
 
-It is the same in process, in simulation and inside a Spark task, for two inputs and for more; only the events differ.
+The same driver runs in process, in simulation and inside a Spark task, for two or more inputs; only the events differ.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Found(NamedTuple):
 
 
 class Driver:
-    """Runs one operator from event to event. `ended`: which inputs have ended already, none if it is not given.
+    """Runs one operator from event to event. `ended`: the inputs that have already ended; by default none.
 
-    References to emitted results are dropped before asking for more: they may be the last references to evicted rows.
+    References to emitted results are dropped before the next step: they may be the last references to evicted rows.
     """
 
     def __init__(self, operator: JoinOperator, workspace: Workspace, ended: Sequence[bool] = ()) -> None:
@@ -51,11 +51,11 @@ class Driver:
         return tuple(self._ended)
 
     def restart(self, operator: JoinOperator, workspace: Workspace) -> Driver:
-        """A driver that resumes where this one is, with an operator restored from a snapshot."""
+        """A driver that resumes from this one's state, with an operator restored from a snapshot."""
         return Driver(operator, workspace, self.ended)
 
     def run(self, events: Iterable[Event]) -> Iterator[Found]:
-        """Everything that the events lead to. Inputs that do not end by an event end after the last one."""
+        """The results of all events. Inputs without an End event end after the last event."""
         for event in events:
             yield from self.handle(event)
         for number, ended in enumerate(self.ended):
@@ -63,7 +63,7 @@ class Driver:
                 yield from self.handle(End(number))
 
     def handle(self, event: Event) -> Iterator[Found]:
-        """What one event leads to."""
+        """The results of one event."""
         match event:
             case Arrival(number, batch, None):
                 return self._arrive(self._inputs[number], batch)
@@ -80,12 +80,12 @@ class Driver:
                 return self._end(number)
 
     def end(self, number: int) -> None:
-        """End of stream of an input. `clean_up` emits the remaining results when all inputs have ended."""
+        """End of stream of an input. Once all inputs have ended, `clean_up` emits the remaining results."""
         self._ended[number] = True
         self.operator.end(self._inputs[number])
 
     def clean_up(self) -> Iterator[Found]:
-        """All inputs have ended: every result still missing."""
+        """All inputs have ended: emit every missing result."""
         return self._take_results(Phase.CLEANUP, self.operator.clean_up())
 
     def _arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Found]:
@@ -133,7 +133,7 @@ class Driver:
 
 
 def rows_per_piece(batch: pa.RecordBatch, budget: Budget, block_rows: int) -> int:
-    """How many rows of the batch may arrive at once, so that the input buffer keeps to its share of the budget."""
+    """How many rows of the batch may arrive at once, for the input buffer to stay within its share of the budget."""
     if budget.limit is None or budget.unit == "rows":
         return block_rows
     return max(1, min(block_rows, budget.limit // 32 // row_bytes(batch)))

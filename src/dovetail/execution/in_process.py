@@ -1,4 +1,4 @@
-"""Joins in process: Arrow in, Arrow out."""
+"""Joins in process, from Arrow to Arrow."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ __all__ = ["BATCH_ROWS", "STREAM_ROWS", "Step", "in_turn", "join_progressively",
 
 S = TypeVar("S")
 
-BATCH_ROWS = 1 << 16  # rows of a table at rest that arrive at once
-STREAM_ROWS = 4096  # rows of a progressive join that arrive at once: small, for early results
-LARGEST_STREAM_ROWS = 1 << 16  # the same later on, where memory allows: batches grow
+BATCH_ROWS = 1 << 16  # rows per arrival, for tables at rest
+STREAM_ROWS = 4096  # rows per arrival, for a progressive join: small, for early results
+LARGEST_STREAM_ROWS = 1 << 16  # the limit as batches grow, if memory allows
 ARRIVAL_SHARE = 32  # at most 1/32 of the budget arrives at once (driver.py: rows_per_piece)
-LINE_SHARE = 128  # of the budget, for rows of one side that wait: with the batch at hand and a sample, a block at most
-LINE_BYTES = 1 << 24  # the same where there is no budget
+LINE_SHARE = 128  # part of the budget for waiting rows of one side: with a batch and a sample, at most a block
+LINE_BYTES = 1 << 24  # the same without a budget
 
 
 def join_tables(
@@ -69,11 +69,11 @@ def join_tables(
     batch_bytes: int = LARGEST_BYTES,
     drop: tuple[int, int] = (0, 0),
 ) -> Iterator[pa.RecordBatch]:
-    """The whole join of two inputs at rest, or `limit` rows of it, batch by batch.
+    """The join of two inputs at rest, in whole or `limit` rows of it, batch by batch.
 
-    By a kernel over both complete sides, or by an operator: the smaller side then arrives first, so that only it has to
-    be kept. Files are loaded, unless there is a budget that they exceed. A kernel's results lack the last `drop`
-    columns of each side.
+    Either by a kernel over both complete sides, or by an operator; then the smaller side arrives first, so that only it
+    has to be kept. Files are loaded, unless they exceed the budget. A kernel's results omit the last `drop` columns of
+    each side.
     """
     chunk_bytes = chunk_size(plan.memory_bytes)
     loaded_bytes = None if plan.memory_bytes is None else chunk_bytes
@@ -83,7 +83,7 @@ def join_tables(
     if plan.at_rest and max(rows.nbytes for rows in inputs) <= chunk_bytes:
         tables = [rows.scan.to_table() for rows in inputs]
         sides = [one_batch(table, table.schema) for table in tables]
-        share = max(len(table.to_batches()) for table in tables) == 1  # else the sides are copies
+        share = max(len(table.to_batches()) for table in tables) == 1  # otherwise the sides are copies
         work = Joining(plan.condition, plan.how, schema, drop, batch_bytes=batch_bytes, share=share, threads=threads)
         work = keep_within(work, plan.memory_bytes)
         yield from join_at_rest(work, (sides[0], sides[1]), observer, limit)
@@ -116,7 +116,7 @@ def join_progressively(
     workers: int = 1,
     left_s: Callable[[], float | None] = lambda: None,
 ) -> ProgressiveJoin[Step]:
-    """Results as they are found, or aggregates over them. Tables are interleaved, sources are joined on arrival."""
+    """Results as they are found, or aggregates over them. Tables are interleaved; sources are joined on arrival."""
     if plan.memory_bytes is not None and workers == 1 and len(inputs) == len(Side) and has_dictionaries(plan):
         schema = plan_schema(plan, suffix)
         running = _join_events(
@@ -141,7 +141,7 @@ def _join_events(
     *,
     decoded: bool = False,
 ) -> ProgressiveJoin[Step]:
-    """By one operator. `decoded`: the plan is for rows without dictionaries."""
+    """Join with one operator. `decoded`: the plan is for rows without dictionaries."""
     schema, sizes = plan_schema(plan, suffix), Sizes.from_inputs(inputs)
     decode = decode_events if decoded else iter
     tables = [rows for rows in inputs if isinstance(rows, pa.Table)]
@@ -165,7 +165,7 @@ def _join_events(
 
 
 def _largest_arrival(plan: JoinPlan, tables: Sequence[pa.Table]) -> int:
-    """Rows that arrive at once, once the first results are out. In a window of rows, their order says who meets."""
+    """Rows per arrival once the first results are out. With a window of rows, their order changes the result."""
     if "window" in plan.parameters:
         return STREAM_ROWS
     if plan.memory_bytes is None or not plan.spec.spills:
@@ -175,7 +175,7 @@ def _largest_arrival(plan: JoinPlan, tables: Sequence[pa.Table]) -> int:
 
 
 def _builds(plan: JoinPlan) -> bool:
-    """Whether both inputs are kept in memory and joined at arrival, so that it does not matter in which order."""
+    """Whether both inputs are kept in memory and joined on arrival, so that the order of arrival does not matter."""
     return (
         len(plan.graph.aliases) == len(Side)
         and plan.spec.emits_at_arrival
@@ -199,7 +199,7 @@ def in_parallel(
     aggregates: Mapping[str, str] | None,
     workers: int,
 ) -> ProgressiveJoin[Step]:
-    """The same by several threads."""
+    """The same with several threads."""
     plan, cells = plan_workers(plan, tables, workers)
     most_rows = _largest_arrival(plan, tables)
     join = ParallelJoin(plan, cells, tables, schema, most_rows, sizes, aggregates or {})
@@ -225,8 +225,8 @@ def run(
 ) -> ProgressiveJoin[Step]:
     """Drive the plan's operator. Wrong parameters raise at once.
 
-    `line_bytes`: the size of the input buffer, which is reserved from the budget. `drawing`: draws rows from all of
-    both inputs, where they are there.
+    `line_bytes`: the size of the input buffer, which is reserved from the budget. `drawing`: draws rows from both whole
+    inputs, if they are tables.
     """
     is_expected = sizes is not None and len(sizes.rows) == len(Side)
     sizes = sizes or Sizes()
@@ -262,7 +262,7 @@ def _steps(
     builder: StepBuilder,
     monitor: JoinMonitor | None,
 ) -> Generator[Step, None, None]:
-    """Leaving the loop early frees memory and files."""
+    """The steps of a join. Leaving the loop early frees memory and files."""
     counters = workspace.counters
     try:
         driver = Driver(operator, workspace)
@@ -272,7 +272,7 @@ def _steps(
                 lambda: operator.usage, lambda: builder.estimate_results(counters.results), lambda: estimator.objection
             )
             events = monitor.events(events)
-        last: Step | None = None  # held back in the end, since all is known after it
+        last: Step | None = None  # held back in cleanup, since the last step has the final figures
         for phase, results in driver.run(events):
             if monitor is not None:
                 monitor.record_results(phase, results.size)
@@ -288,7 +288,7 @@ def _steps(
                 if last is None:
                     yield step
                 del batch, step
-            del results  # before more work is done: they may be the last to refer to rows that have been let go
+            del results  # before more work is done: these may be the last references to rows already dropped
         if last is not None or builder.measures:
             yield builder.last(last, schema, counters.results)
         if monitor is not None:
@@ -298,7 +298,7 @@ def _steps(
 
 
 def one_after_the_other(inputs: Mapping[int, Iterable[pa.RecordBatch]]) -> Iterator[Event]:
-    """All rows of an input before those of the next. Smaller ones come first, so that only they have to be kept."""
+    """All rows of one input before those of the next. Put smaller inputs first, so that only they are kept."""
     for number, batches in inputs.items():
         for batch in batches:
             yield Arrival(number, batch)
@@ -307,7 +307,7 @@ def one_after_the_other(inputs: Mapping[int, Iterable[pa.RecordBatch]]) -> Itera
 
 
 def by_turns(inputs: Mapping[int, Iterable[pa.RecordBatch]]) -> Iterator[Event]:
-    """A batch of each input in turn."""
+    """One batch of each input in turn."""
     waiting = {number: iter(batches) for number, batches in inputs.items()}
     while waiting:
         for number, batches in list(waiting.items()):
@@ -320,17 +320,17 @@ def by_turns(inputs: Mapping[int, Iterable[pa.RecordBatch]]) -> Iterator[Event]:
 def in_turn(
     tables: Sequence[pa.Table], rows: int = STREAM_ROWS, most_rows: int = STREAM_ROWS, *, build: bool = False
 ) -> Iterator[Event]:
-    """A small batch of each input in turn, in proportion to their sizes, so that all end at about the same time.
+    """Small batches of each input in turn, in proportion to their sizes, so that all end at about the same time.
 
-    Batches grow up to `most_rows`: the first results come early, and later ones cost less. `build`: from then on one
-    input after the other, the smaller one first, so that the rows of the last are looked up and not kept.
+    Batches grow up to `most_rows`: the first results come early, and later ones cost less. `build`: from then on, one
+    input after the other, the smaller one first, so that the rows of the last are probed and not kept.
     """
     longest = max(1, *(table.num_rows for table in tables))
     positions = dict.fromkeys(range(len(tables)), 0)
     while positions and not (build and rows == most_rows):
         for number, position in list(positions.items()):
             table = tables[number]
-            if position >= table.num_rows:  # after the others have had their turn: rows that meet do so at arrival
+            if position >= table.num_rows:  # in the next round, so that pairs are found on arrival
                 del positions[number]
                 yield End(number)
                 continue
@@ -346,7 +346,7 @@ def in_turn(
 
 
 class ProgressiveJoin(Iterator[S], Generic[S]):
-    """Steps as they are found. Breaking out of the loop, `close` and the end of a `with` free memory and files."""
+    """An iterator over the steps. Leaving the loop, `close` and the end of a `with` free memory and files."""
 
     def __init__(self, steps: Generator[S, None, None], name: str, operator: JoinOperator | None = None) -> None:
         self._steps = steps
@@ -368,7 +368,7 @@ class ProgressiveJoin(Iterator[S], Generic[S]):
         self._operator.resize(None if nbytes is None else nbytes - results_share(nbytes, spills=True)[1])
 
     def wrapped(self, wrap: Callable[[Iterator[S]], Iterator[S]]) -> ProgressiveJoin[S]:
-        """The same join, with its steps passed through something."""
+        """The same join, with its steps passed through `wrap`."""
         return ProgressiveJoin(_all_of(wrap, self), self._name, self._operator)
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
-"""Snapshots of a running join, for monitoring.
+"""Takes snapshots of a running join, for monitoring.
 
     events --taken--> driver --found--> steps
                 |                  |
-                +-- JoinMonitor ---+----> Moment: periodically, and always before it waits
+                +-- JoinMonitor ---+----> Moment: periodically, and always before waiting for input
 
-It runs on the join's own thread: the operator is sampled between two units of work, never during one. A source is
-stalled if the join had to wait for it, or if only other sources have delivered rows for a while.
+It runs on the join's own thread: the operator is sampled between two units of work, never during one. A source counts
+as stalled if the join had to wait for it, or if only other sources have delivered rows for a while.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dovetail.core.metrics import Estimate, Moment, SourceState, Watcher
 from dovetail.core.rows import Arrival, End, Event, Phase, Stall
 from dovetail.operators.protocol import Usage
 
-EVERY_S = 0.05  # between snapshots; sampling an operator takes some microseconds
-QUIET_S = 0.5  # without a row of one input, while others give some
-QUIET_BATCHES = 4  # of the others: while the join is busy with a single one, it does not know what comes
+EVERY_S = 0.05  # between snapshots; sampling an operator takes a few microseconds
+QUIET_S = 0.5  # without rows from one input, while others deliver
+QUIET_BATCHES = 4  # batches from others: while the join processes a single one, it cannot tell what arrives
 WAITING = "waiting"
 
 
@@ -46,11 +46,11 @@ class JoinMonitor:
         self._tell = tell
         self._clock = clock
         self._sources = [SourceState(name) for name in names]
-        self._came = [0.0] * len(names)  # when each source gave something last
-        self._others = [0] * len(names)  # batches that the others have given since
+        self._came = [0.0] * len(names)  # when each source last delivered rows
+        self._others = [0] * len(names)  # batches delivered by the others since then
         self._phase: str = "preparing"
-        self._told: str = ""  # the phase that observers know of
-        self._since = 0.0  # time up to here is accounted for
+        self._told: str = ""  # the phase that was last reported
+        self._since = 0.0  # the time up to which phases are accounted for
         self._due = 0.0
         self._seconds: dict[str, float] = {}
         self._found: dict[str, int] = {}
@@ -66,18 +66,18 @@ class JoinMonitor:
         expected: Callable[[], Estimate | None],
         objected: Callable[[], str | None] | None = None,
     ) -> None:
-        """Attach the operator: its rows held, its estimate of the results, or why there is none."""
+        """Attach the operator's figures: the rows it holds, its estimate of the results, or why there is none."""
         self._begin()
         self._usage, self._expected, self._objected = usage, expected, objected
 
     def events(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events, noted as the driver takes them."""
+        """Pass on the events, recording each one as the driver takes it."""
         for event in events:
             self._take(event)
             yield event
             if isinstance(event, Stall):  # there is no pending work
                 self._enter(WAITING)
-                if not event.is_short:  # and no rows may arrive for long
+                if not event.is_short:  # and rows may take long to arrive
                     self.tell()
 
     def record_results(self, phase: Phase, results: int) -> None:
@@ -87,7 +87,7 @@ class JoinMonitor:
             self.tell()
 
     def steps(self, steps: Iterable[S]) -> Iterator[S]:
-        """The steps of a join without further metrics, recorded as they pass."""
+        """Pass on the steps of a join without other metrics, recording each one."""
         self._begin()
         for step in steps:
             self._estimate, self._objection = step.estimate, step.objection
@@ -150,7 +150,7 @@ class JoinMonitor:
             self._sources[number] = SourceState(source.name, source.rows + rows, state)
 
     def _enter(self, phase: str) -> float:
-        """From now on it is this phase; the time since the last call was the one before."""
+        """Enter a phase; the time since the last call counts for the previous one."""
         now = self._clock()
         self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._since
         self._phase, self._since = str(phase), now

@@ -1,4 +1,4 @@
-"""Joins of several tables in process: Arrow in, Arrow out."""
+"""Joins of several tables in process, from Arrow to Arrow."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
 PIECE = 1 << 20  # partial results at a time
-FEWEST = 1 << 12  # the same, however small the memory
-ENTRY_BYTES = 64  # of a partial result and input: row numbers before and after, pairs, orders
-AHEAD = 1  # chunks of a part of a step that wait until those before it are taken
-WORTH_A_THREAD = 1 << 14  # partial results
+FEWEST = 1 << 12  # at least this many, however small the memory
+ENTRY_BYTES = 64  # per partial result and input: row numbers before and after, pairs, orders
+AHEAD = 1  # chunks of a part of a step that wait until earlier ones are taken
+WORTH_A_THREAD = 1 << 14  # minimal number of partial results
 
 T = TypeVar("T")
 Partial = dict[str, Rows]
@@ -53,7 +53,7 @@ Emit = Callable[[Matches], Iterator[T]]
 
 
 class JoinStep(NamedTuple):
-    """Join one more input along an edge, its left side being the known input; check the other edges that it closes."""
+    """Joins one more input along an edge whose left side is already joined, and checks the edges that this closes."""
 
     known: str
     new: str
@@ -62,14 +62,14 @@ class JoinStep(NamedTuple):
 
     @property
     def only_looks_up(self) -> bool:
-        """Whether a row costs no more than finding out that it has been looked up before."""
+        """Whether looking a row up costs no more than finding out whether it was looked up before."""
         strategy = self.condition.strategy
         keys = [type_of(key) for pair in strategy.equal_keys for key in pair]
         return bool(keys) and all(map(is_fixed, keys)) and not self.condition.conjuncts_beside(strategy.equal)
 
 
 def filter_inputs(graph: Graph, tables: Mapping[str, pa.Table]) -> dict[str, pa.RecordBatch]:
-    """The rows of each input that pass its filters, in one batch."""
+    """The rows of each input that pass its filters, as one batch."""
     batches = {}
     for alias, table in tables.items():
         batch = one_batch(table.combine_chunks(), table.schema)
@@ -79,9 +79,9 @@ def filter_inputs(graph: Graph, tables: Mapping[str, pa.Table]) -> dict[str, pa.
 
 
 def join_all_at_rest(graph: Graph, inputs: Inputs, emit: Emit[T], most: int = PIECE, threads: int = 1) -> Iterator[T]:
-    """What `emit` makes of all results, which come in chunks of at most about the given size.
+    """Call `emit` with all results, in chunks of at most about the given size, and return what it yields.
 
-    The same, and in the same order, for any number of threads; these call `emit`, too.
+    Results and their order are the same for any number of threads; threads also call `emit`.
     """
     start, steps = join_order(graph, inputs)
     chain = _Chain(graph, inputs, steps, most, min(threads, max(1, most // WORTH_A_THREAD)))
@@ -92,7 +92,7 @@ def join_all_at_rest(graph: Graph, inputs: Inputs, emit: Emit[T], most: int = PI
 
 
 def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[JoinStep]]:
-    """Greedy: the edge with the fewest pairs by a sample, then always what makes the partial results fewest."""
+    """A greedy join order: the edge with the fewest pairs in a sample, then always the fewest partial results."""
     rows = {alias: max(1, batch.num_rows) for alias, batch in inputs.items()}
     share = {edge: _pairs(edge, inputs) / (rows[edge.left] * rows[edge.right]) for edge in graph.edges}
     first = min(graph.edges, key=lambda edge: share[edge] * rows[edge.left] * rows[edge.right])
@@ -107,7 +107,7 @@ def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[JoinStep]]:
         new = first.other(start) if len(joined) == 1 else min(rows.keys() - joined, key=lambda a: (growth(a), a))
         closing = sorted((e for e in graph.edges if new in e.ends and e.other(new) in joined), key=share.__getitem__)
         best, known = closing[0], closing[0].other(new)
-        condition = replace(best.condition, filters=((), ()))  # the rows that fail them are gone
+        condition = replace(best.condition, filters=((), ()))  # rows that fail the filters are already removed
         condition = condition if best.left == known else mirrored(condition)
         steps.append(JoinStep(known, new, condition, tuple(closing[1:])))
         joined.add(new)
@@ -122,7 +122,7 @@ def _pairs(edge: Edge, inputs: Inputs) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """The steps, one after the other: each extends up to `most` partial results at a time, on all threads."""
+    """The steps in sequence: each extends up to `most` partial results at a time, on all threads."""
 
     graph: Graph
     inputs: Inputs
@@ -131,7 +131,7 @@ class _Chain:
     threads: int
 
     def extend(self, number: int, found: Partial, emit: Emit[T]) -> Iterator[T]:
-        """What `emit` makes of the results that contain these partial ones."""
+        """What `emit` yields for the results that extend these partial ones."""
         step = self.steps[number]
         with allow_threads(self.threads):
             known = _keep_known(step, found[step.known], self.inputs)
@@ -149,7 +149,7 @@ class _Chain:
             yield from in_order(tasks, self.threads, AHEAD)
 
     def _grow(self, step: JoinStep, known: _Known, part: Matcher, found: Partial, capacity: int) -> Iterator[Partial]:
-        """The partial results with a row of the new input."""
+        """The partial results extended by rows of the new input."""
         for lefts, rights in part.pairs(capacity):
             for places, partners in known.expand(lefts, rights, capacity):
                 more = {alias: _pick(rows, places) for alias, rows in found.items()}
@@ -172,13 +172,13 @@ class _Chain:
 
 
 class _Known(NamedTuple):
-    """The rows of the known input that partial results contain; `places`: in which of them each is, if in several."""
+    """The rows of the known input; `places`: the partial results of each row, if it is in several."""
 
     batch: pa.RecordBatch
     places: Equality | None = None
 
     def expand(self, lefts: Rows, rights: Rows, capacity: int) -> Iterator[tuple[Rows, Rows]]:
-        """Pairs of such rows and new ones as pairs of partial results and new rows."""
+        """Pairs of known and new rows as pairs of partial results and new rows."""
         if self.places is None:
             yield lefts, rights
             return
@@ -190,7 +190,7 @@ class _Known(NamedTuple):
 
 
 def _keep_known(step: JoinStep, rows: Rows, inputs: Inputs) -> _Known:
-    """The rows of the known input, each only once where partial results repeat it and looking it up is not cheap."""
+    """The rows of the known input, without duplicates if looking them up is expensive."""
     batch = _read(step.condition, Side.LEFT, inputs[step.known])
     if is_run(rows):
         return _Known(batch.slice(int(rows[0]), len(rows)))
@@ -212,9 +212,9 @@ def _pick(rows: Rows, places: Rows) -> Rows:
 
 
 def _regroup(partials: Iterable[Partial], most: int) -> Iterator[Partial]:
-    """The same partial results in chunks of exactly `most`; only the last is smaller.
+    """The same partial results in chunks of exactly `most`; only the last one is smaller.
 
-    How many threads there are must not decide which of them are joined together: kernels may sort them.
+    The number of threads must not determine which of them are joined together: kernels may sort them.
     """
     waiting: list[Partial] = []
     size = 0
@@ -255,7 +255,7 @@ def _check_edge(edge: Edge, inputs: Inputs, partial: Partial) -> Partial:
 def join_several(
     plan: JoinPlan, inputs: Mapping[str, Scan], schema: pa.Schema, threads: int = 1, batch_bytes: int = MOST_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The whole join: by kernels that see all inputs complete, or by an operator of several inputs."""
+    """The whole join: by kernels over complete inputs, or by an operator for several inputs."""
     if not plan.at_rest:
         most_bytes, _ = results_share(plan.memory_bytes, spills=True)
         return _emit_each(_run_operator(plan, inputs), partial(result_batches, schema=schema, most_bytes=most_bytes))
@@ -266,7 +266,7 @@ def join_several(
 
 
 def count_several(plan: JoinPlan, inputs: Mapping[str, Scan], threads: int = 1) -> int:
-    """How many results there are; no row is put together."""
+    """The number of results; no rows are built."""
 
     def count(results: Matches) -> Iterator[int]:
         yield results.size

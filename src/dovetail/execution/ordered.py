@@ -1,13 +1,13 @@
-"""Joins of tables at rest with their results in order, the first of them early.
+"""Joins of tables at rest with ordered results, the first of which come early.
 
     order_by l.x, r.y     left rows by x --> a block of them x all right rows, by kernel --> sorted by (x, y) --> out
                                          --> the next block ...                      until there are enough
 
-The side of the first key drives: its rows are taken in the order of the keys that it has before the first key of the
-other side. Where keys of the other side follow, a block ends where the driving keys change; so all results of a block
-come before those of the next. A block is as long as its candidates are few, and blocks grow, since each prepares the
-other side anew. Rows of the other side without a partner have null driving keys: a virtual driving row stands for all
-of them.
+The side of the first key drives: its rows are taken in the order of its keys that precede the first key of the other
+side. If keys of the other side follow, a block ends where the driving keys change, so all results of a block come
+before those of the next. The length of a block is limited by its candidates, and blocks grow, since each one prepares
+the other side again. Rows of the other side without a partner have null driving keys: a single virtual driving row
+represents all of them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from dovetail.planning.statistics import read_columns
 
 Words = NDArray[np.int64]
 
-MOST_PAIRS = 1 << 22  # candidates of a block, unless all of its rows are equal in the order
-FEWER_PAIRS = 1 << 18  # the same where few rows are wanted
-NO_ROW = -1  # the row of a side that a result has no row of
+MOST_PAIRS = 1 << 22  # candidates per block, unless all its rows are equal in the order
+FEWER_PAIRS = 1 << 18  # the same if few rows are wanted
+NO_ROW = -1  # in place of a row number, if a result has no row of that side
 
 
 class OrderedPairs(NamedTuple):
-    """Results by row number of each side, and the place of their driving row in the order."""
+    """Results by the row numbers of each side, and the position of their driving row in the order."""
 
     rows: tuple[Words, Words]
     places: Words
@@ -58,7 +58,7 @@ class OrderedPairs(NamedTuple):
 
 
 class OrderedJoin:
-    """A join of two complete sides whose results come in order."""
+    """A join of two complete sides with ordered results."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class OrderedJoin:
         self._order, self._groups = self._driving_order()
 
     def steps(self) -> Iterator[Step]:
-        """Results in order; those of a step are final."""
+        """The results in order; rows of a step are final."""
         results = 0
         for done, block in self._blocks():
             wanted = block.size if self._limit is None else min(block.size, self._limit - results)
@@ -100,9 +100,9 @@ class OrderedJoin:
     # The driving side.
 
     def _driving_order(self) -> tuple[Words, Words]:
-        """The driving rows in order, by position, and for each place the number of its group of equal keys.
+        """The driving rows in order, by row number, and the number of the group of equal keys at each position.
 
-        Where rows of the other side may be results by themselves, a virtual row with null keys stands for them.
+        If rows of the other side may be results alone, a virtual row with null keys represents them.
         """
         leading = [ranks.with_null() if self._pads_other else ranks.of_rows for _, ranks in self._leading]
         order = np.lexsort(leading[::-1]).astype(np.int64)
@@ -121,7 +121,7 @@ class OrderedJoin:
         return MOST_PAIRS if self._limit is None else max(FEWER_PAIRS, self._limit)
 
     def _blocks(self) -> Iterator[tuple[float, OrderedPairs]]:
-        """Results of one block after the other, in order; and how much of the driving side is done."""
+        """The results of the blocks in order, and how much of the driving side is done."""
         start, size, total = 0, FIRST_BLOCK, len(self._order)
         while start < total:
             stop = self._stop(start, size)
@@ -136,7 +136,7 @@ class OrderedJoin:
             start, size = stop, min(GROWTH * (stop - start), fitting)
 
     def _stop(self, start: int, size: int) -> int:
-        """Where a block of about this size ends: a group of equal keys is not divided."""
+        """The end of a block of about this size: groups of equal keys are not split."""
         last = min(start + size, len(self._order)) - 1
         return int(np.searchsorted(self._groups, self._groups[last], side="right"))
 
@@ -149,10 +149,10 @@ class OrderedJoin:
     # The results of a block.
 
     def _results(self, matcher: Parts, start: int, stop: int) -> Iterator[OrderedPairs]:
-        """All results of the driving rows at these places, in order."""
+        """All results of the driving rows at these positions, in order."""
         rows = self._order[start:stop]
         virtual = np.flatnonzero(rows == self._batches[self._driving].num_rows)
-        places = np.delete(np.arange(start, stop), virtual)  # of the rows that are there
+        places = np.delete(np.arange(start, stop), virtual)  # without the virtual row
         if self._how.only is not None:
             flags = matcher.partnered(self._driving)
             chosen = places[flags if self._how is JoinType.LEFT_SEMI else ~flags]
@@ -184,7 +184,7 @@ class OrderedJoin:
 
     @cached_property
     def _all_partnered(self) -> NDArray[np.bool_]:
-        """Which rows of the other side have a partner, by a look at all of the driving side."""
+        """Which rows of the other side have a partner, considering the whole driving side."""
         return build_matcher(self._condition, *self._read).partnered(self._driving.other)
 
     def _block(self, places: Words, theirs: Rows, is_virtual: bool = False) -> OrderedPairs:
@@ -216,27 +216,27 @@ class OrderedJoin:
 
 
 class OrderCodes(NamedTuple):
-    """The places of rows by one key; equal values have equal ranks."""
+    """The ranks of rows by one key; equal values have equal ranks."""
 
     of_rows: Words
     of_null: int
 
     def with_null(self) -> Words:
-        """The ranks, and that of one more row whose key is null."""
+        """The ranks, followed by that of a row with a null key."""
         return np.append(self.of_rows, self.of_null)
 
     def at(self, rows: Words) -> Words:
         """The ranks of these rows."""
-        return self.with_null()[rows]  # NO_ROW is the last of them
+        return self.with_null()[rows]  # NO_ROW is the last one
 
 
 def sorted_rows(keys: Sequence[OrderKey], batch: pa.RecordBatch) -> Words:
-    """The numbers of the rows of one side in the order of its keys; equal rows as they come."""
+    """The row numbers of one side in the order of its keys; the order of equal rows is kept."""
     return in_order([ranks_of(key, batch).of_rows for key in keys])
 
 
 def in_order(ranks: Sequence[Words]) -> Words:
-    """The numbers of rows in the order of their ranks, the first of which matter most."""
+    """The row numbers in the order of their ranks, the first of which matter most."""
     return np.lexsort(ranks[::-1]).astype(np.int64)
 
 
@@ -263,7 +263,7 @@ def join_in_order(
     keys: Sequence[OrderKey],
     limit: int | None,
 ) -> Iterator[Step]:
-    """Results of two tables in order. What is wrong with the order is said at once."""
+    """The ordered results of two tables. An invalid order is refused at once."""
     schema = output_schema(*plan.condition.schemas, suffix, plan.how)
     batches = (one_batch(tables[0], tables[0].schema), one_batch(tables[1], tables[1].schema))
     join = OrderedJoin(plan.condition, plan.how, batches, schema, keys, limit)

@@ -1,24 +1,24 @@
-"""Joins of tables at rest within a budget: in chunks, and in cells.
+"""Joins of tables at rest within a memory budget: in chunks, and in cells.
 
-In chunks, one side is kept, on disk if there are several, and the other passes by:
+In chunks, one side is kept (on disk if it has several chunks) and the other side is streamed past it:
 
-    kept      [chunk 0] [chunk 1] [chunk 2]           every passing chunk meets every kept one, by kernel;
-    passing      ^ chunk 0, then chunk 1, …           which rows have found a partner is remembered
+    kept      [chunk 0] [chunk 1] [chunk 2]           every passing chunk is joined with every kept one, by kernel;
+    passing      ^ chunk 0, then chunk 1, …           flags record which rows have found a partner
 
 Rows without a partner are emitted when no partner can follow: those of the passing side after their chunk, those of the
-kept side at the end. Two chunks that are joined fit in the budget together with their codes and orders.
+kept side at the end. Two chunks that are joined fit in the budget, including their codes and orders.
 
-In cells, tables that exceed the budget are routed, and one cell after the other is joined:
+In cells, tables that exceed the budget are routed, and cells are joined one after the other:
 
     left   \\                 / rows of cell 0 \\
              -- router --->   | rows of cell 1 |  --> each by kernel, within the budget --> results
     right  /                 \\ …              /
 
-The routers are those of joins on Spark: any two matching rows share exactly one cell. What visits a cell is on disk
-(routed_rows.py), and gathered when the cell is joined. Which rows have found a partner is remembered for whole tables,
-so a row may visit many cells in every join type. A cell that is too large is joined in chunks.
+The routers are those of joins on Spark: any two matching rows share exactly one cell. The rows of each cell are
+recorded on disk (routed_rows.py), and gathered when the cell is joined. Flags for rows with a partner cover whole
+tables, so a row may visit many cells in every join type. A cell that is too large is joined in chunks.
 
-Tables are in memory, and their caller's. Files are read piece by piece, however large their row groups are.
+Tables are in memory, and belong to the caller. Files are read in pieces, however large their row groups are.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from dovetail.storage.allocator import GrowthWatch, trim_heap
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.row_numbers import RowNumbers
 
-AT_REST = 3  # times the size of its rows is what a join at rest takes: rows, codes, orders
-MOST_BYTES = 1 << 30  # of a chunk, budget or not: offsets of strings have 32 bits
-SLACK = 1.25  # times as many cells as would do if all were of one size
-ROUTED_BYTES = 256  # for each row that is routed at once: keys, codes, cells, sort orders
+AT_REST = 3  # memory of a join at rest, as a multiple of the size of its rows: rows, codes, orders
+MOST_BYTES = 1 << 30  # per chunk, with or without a budget: strings have 32-bit offsets
+SLACK = 1.25  # times the number of cells needed if all were equally large
+ROUTED_BYTES = 256  # per row that is routed at a time: keys, codes, cells, sort orders
 ROUTED_ROWS = 1 << 18, 1 << 12  # at most and at least
-READ_SHARE = 8  # 1 / this of the budget for the rows of files that are routed at once
-PIECES, LOADED_ROWS = 8, 1 << 16  # of a chunk, as it is read from files, and the most rows of a piece
-IN_FLIGHT = 16  # 1 / this of the budget for the pairs that a thread finds at once, and for each batch of results
+READ_SHARE = 8  # 1 / this of the budget for the rows of files that are routed at a time
+PIECES, LOADED_ROWS = 8, 1 << 16  # pieces per chunk when reading files, and the most rows of a piece
+IN_FLIGHT = 16  # 1 / this of the budget for the pairs a thread finds at once, and for each batch of results
 PAIR_BYTES = 16
 FEWEST_PAIRS = 1 << 12
 
 
 @dataclass(slots=True)
 class _KeptChunk:
-    """Rows in memory or on disk, and which of them have found a partner."""
+    """Rows in memory or on disk, and flags for those that have found a partner."""
 
     held: list[pa.RecordBatch] | Block
     partnered: Flags
@@ -66,7 +66,7 @@ class _KeptChunk:
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
-    """Work on two sides that arrive one after the other: all of side `first`, then all of the other."""
+    """Joins two sides that arrive one after the other: all of side `first`, then all of the other."""
 
     work: Meeting
     first: Side
@@ -106,12 +106,12 @@ class Chunked:
     def _chunks(
         self, arrivals: Iterable[tuple[Side, pa.RecordBatch]]
     ) -> Iterator[tuple[Side, list[pa.RecordBatch], bool]]:
-        """Chunks of a side, and whether they are its last."""
+        """Chunks of a side, and whether each is the last of its side."""
         waiting: list[pa.RecordBatch] = []
         size, side = 0, self.first
         for of, batch in arrivals:
             if waiting and (of is not side or size + batch.nbytes > self.chunk_bytes):
-                chunk, waiting, size = self._together(side, waiting), [], 0  # the pieces of a copy are let go
+                chunk, waiting, size = self._together(side, waiting), [], 0  # the pieces of a copy are freed
                 yield side, chunk, of is not side
                 del chunk
             side = of
@@ -123,32 +123,32 @@ class Chunked:
             yield side, chunk, True
 
     def _together(self, side: Side, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """One batch, except for rows kept in memory that the caller holds anyway: one batch of them would be a copy."""
+        """A single batch, except for rows that the caller holds in memory anyway: combining these would make a copy."""
         return batches if self.store is None and side is self.first else [one_batch(batches, batches[0].schema)]
 
 
 def chunk_size(memory_bytes: int | None) -> int:
-    """Bytes of a chunk, so that two of them can be joined within the budget."""
+    """Bytes of a chunk, such that two of them can be joined within the budget."""
     return MOST_BYTES if memory_bytes is None else max(1, min(MOST_BYTES, memory_bytes // (2 * AT_REST)))
 
 
 @dataclass(frozen=True, slots=True)
 class InputAtRest:
-    """A table, or files of which so much has been read that it is known what a row takes in memory."""
+    """A table, or files, with an estimate of the memory that their rows take."""
 
     scan: Scan
-    nbytes: int  # of all rows, in memory
+    nbytes: int  # of all rows in memory
 
     @property
     def in_memory(self) -> bool:
         return isinstance(self.scan, TableScan)
 
     def fitting_rows(self, nbytes: int) -> int:
-        """How many rows take about `nbytes` bytes."""
+        """The number of rows that take about `nbytes` bytes."""
         return max(1, nbytes * self.scan.rows // max(1, self.nbytes))
 
     def batches(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
-        """All rows, in batches of about `nbytes` bytes."""
+        """All rows, in batches of about `most_bytes` bytes."""
         for place in self.scan.places(self.fitting_rows(most_bytes)):
             yield place.batch
             del place  # before the next is read
@@ -158,11 +158,11 @@ Inputs = tuple[InputAtRest, InputAtRest]
 
 
 def load(scan: Scan, most_bytes: int | None) -> InputAtRest:
-    """Files as a table, unless they take more memory than allowed."""
+    """Load files as a table, unless they take more memory than allowed."""
     if isinstance(scan, TableScan) or most_bytes is None:
         table = scan.to_table()
         return InputAtRest(TableScan(table), int(table.nbytes))
-    width = max(1, scan.total_bytes() // max(1, scan.rows))  # by the files' statistics: texts may be longer
+    width = max(1, scan.total_bytes() // max(1, scan.rows))  # by the files' statistics: strings may be longer
     found: list[pa.RecordBatch] = []
     rows = nbytes = 0
     for _, batch in scan.places(max(1, min(LOADED_ROWS, most_bytes // PIECES // width))):
@@ -170,13 +170,13 @@ def load(scan: Scan, most_bytes: int | None) -> InputAtRest:
         rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
         if nbytes > most_bytes:
             del found, batch
-            trim_heap()  # what was read for nothing is not to be added to what the join takes
+            trim_heap()  # frees what was read in vain, before the join needs memory
             return InputAtRest(scan, nbytes * scan.rows // rows)
     return InputAtRest(TableScan(pa.Table.from_batches(found, scan.schema)), nbytes)
 
 
 def route_inputs(work: Joining, inputs: Inputs, memory_bytes: int | None) -> Routing | None:
-    """A router to cells that fit in the budget; None if every row would have to meet every other."""
+    """A router to cells that fit in the budget; None if every row would have to be compared with every other."""
     fits = 2 * MOST_BYTES if memory_bytes is None else max(1, memory_bytes // AT_REST)
     wanted = int(SLACK * sum(rows.nbytes for rows in inputs) / fits) + 1
     samples = [_sample(work, side, inputs[side], memory_bytes) for side in Side]
@@ -185,7 +185,7 @@ def route_inputs(work: Joining, inputs: Inputs, memory_bytes: int | None) -> Rou
 
 
 def _sample(work: Joining, side: Side, rows: InputAtRest, memory_bytes: int | None) -> Sample:
-    """Some rows of an input, and how far the keys of all of them reach."""
+    """A sample of the rows of an input, with the range of the keys of all rows."""
     pieces = (
         place.batch
         for place in rows.scan.places(_routed_at_once(rows, work, memory_bytes), sampled_columns(work.condition, side))
@@ -200,7 +200,7 @@ def _sample(work: Joining, side: Side, rows: InputAtRest, memory_bytes: int | No
 
 
 def _routed_at_once(rows: InputAtRest, work: Joining, memory_bytes: int | None) -> int:
-    """How many rows. Those of files are read, and written in another order."""
+    """The number of rows routed at a time. Rows of files are read, and written in another order."""
     most, least = ROUTED_ROWS
     if memory_bytes is None:
         return most
@@ -213,7 +213,7 @@ def _routed_at_once(rows: InputAtRest, work: Joining, memory_bytes: int | None) 
 def join_in_cells(
     work: Joining, inputs: Inputs, router: Router, first: Side, memory_bytes: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """The whole join. If a cell has to be joined in chunks, its rows of side `first` are kept."""
+    """The whole join, cell by cell. If a cell has to be joined in chunks, its rows of side `first` are kept."""
     store, numbers = BlockStore(), RowNumbers()
     growth = None if memory_bytes is None else GrowthWatch(memory_bytes)
     try:
@@ -259,7 +259,7 @@ def _route(
 
 
 def join_in_chunks(work: Joining, inputs: Inputs, first: Side, memory_bytes: int | None) -> Iterator[pa.RecordBatch]:
-    """The whole join, every chunk of a side with every chunk of the other. Rows of files are kept on disk."""
+    """The whole join: every chunk of one side with every chunk of the other. Rows of files are kept on disk."""
     chunk_bytes = chunk_size(memory_bytes)
     store = None if inputs[first].in_memory else BlockStore()
     try:
@@ -275,7 +275,7 @@ def join_in_chunks(work: Joining, inputs: Inputs, first: Side, memory_bytes: int
 
 
 def keep_within(work: Joining, memory_bytes: int | None) -> Joining:
-    """The same work with no more pairs and results in flight than the budget allows for."""
+    """The same work with pairs and results in flight limited by the budget."""
     if memory_bytes is None:
         return work
     share = memory_bytes // IN_FLIGHT // work.threads
@@ -288,7 +288,7 @@ def keep_within(work: Joining, memory_bytes: int | None) -> Joining:
 
 
 class _Cell:
-    """The work on a cell: rows that find no partner may find one in another, so which ones do is only noted."""
+    """The work on a cell. Partners are only recorded: a row without one may find one in another cell."""
 
     def __init__(self, work: Joining) -> None:
         self._work = work

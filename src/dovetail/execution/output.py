@@ -1,4 +1,4 @@
-"""Results by row number as rows: the columns of all inputs in their order, in bounded batches; and their schema."""
+"""Builds result rows from row numbers: the columns of all inputs in order, in bounded batches; and their schema."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dovetail.core.pandas_frames import NOTES, joined_notes
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.errors import InputError
 
-MOST_ROWS = 1 << 16  # in one batch
+MOST_ROWS = 1 << 16  # per batch
 MOST_BYTES = 1 << 24
-SMALLEST_BATCH = 1 << 18  # bytes, however small a budget is
-RESULTS_SHARE = 32  # of a budget, for a batch of results; two are under way
-LARGEST_ROWS = 1 << 20  # where all results are kept anyway: larger batches cost less
+SMALLEST_BATCH = 1 << 18  # bytes, even with a smaller budget
+RESULTS_SHARE = 32  # 1 / this of a budget for a batch of results; two are in flight
+LARGEST_ROWS = 1 << 20  # if all results are kept anyway: larger batches cost less
 LARGEST_BYTES = 1 << 26
 
 
 def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: JoinType = JoinType.INNER) -> pa.Schema:
-    """The schema of a join's result; a right name that clashes gets the suffix."""
+    """The schema of a join's result; right names that clash get the suffix."""
     if how.only is Side.LEFT:
         notes = joined_notes([(left, left.names, False)]) if NOTES in (left.metadata or {}) else left.metadata
         return pa.schema(map(without_order, left), notes)
@@ -47,9 +47,9 @@ def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: JoinType 
 
 
 def multi_schema(schemas: Mapping[str, pa.Schema], fold_case: bool = False) -> pa.Schema:
-    """The columns of all inputs in their order; a name that several inputs have becomes alias_name.
+    """The columns of all inputs in order; a name that several inputs have becomes alias_name.
 
-    With `fold_case`, names that differ in case only are the same name.
+    With `fold_case`, names that differ only in case are the same.
     """
     fold = str.casefold if fold_case else str
     times = Counter(fold(name) for schema in schemas.values() for name in schema.names)
@@ -67,13 +67,13 @@ def multi_schema(schemas: Mapping[str, pa.Schema], fold_case: bool = False) -> p
 
 
 def fitting_rows(*batches: pa.RecordBatch, most_bytes: int = MOST_BYTES) -> int:
-    """How many rows of this width, taken from all of the batches, make a batch of a good size."""
+    """The number of rows in a batch of a good size, for rows combined from all of these batches."""
     most_rows = MOST_ROWS if most_bytes <= MOST_BYTES else LARGEST_ROWS
     return max(1, min(most_rows, most_bytes // row_bytes(*batches)))
 
 
 def fixed_rows(schema: pa.Schema, most_bytes: int = MOST_BYTES) -> int | None:
-    """The same for all results of a schema whose columns have a fixed width; None if some have not."""
+    """The same for a schema whose columns all have a fixed width; else None."""
     try:
         bits = sum(int(type_.bit_width) for type_ in schema.types)
     except ValueError:
@@ -82,9 +82,9 @@ def fixed_rows(schema: pa.Schema, most_bytes: int = MOST_BYTES) -> int | None:
 
 
 def results_share(memory_bytes: int | None, *, spills: bool) -> tuple[int, int]:
-    """The bytes of a batch of results, and what is set aside for those under way: one here, one with the caller.
+    """The bytes of a batch of results, and the bytes to reserve for batches in flight: one here, one at the caller.
 
-    Nothing is set aside of a small budget, beside which two small batches do not count, nor where rows have to fit.
+    Nothing is reserved if the budget is so small that two small batches do not fit into it, or if rows are not spilled.
     """
     if memory_bytes is None:
         return MOST_BYTES, 0
@@ -102,8 +102,8 @@ def result_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Results as rows of the output schema, in bounded batches, without the last `drop` columns of each input.
 
-    Columns of inputs that have no rows in these results are null, or absent where the schema has no place for them.
-    `share`: columns may be slices of the inputs.
+    Columns of inputs without rows in these results are null, or absent if the schema does not have them. `share`:
+    columns may be slices of the inputs.
     """
     if not results.is_complete:
         side = Side.LEFT if results.rows[Side.LEFT] is not None else Side.RIGHT
@@ -126,7 +126,7 @@ def result_batches(
 
 
 def _gathered(taken: list[tuple[Gatherer, Rows]]) -> Iterator[tuple[list[pa.Array], int]]:
-    """The columns of these rows, and how many there are; in several parts where strings are too long for one."""
+    """The columns of these rows, and their number; in several parts if strings are too long for one column."""
     size = len(taken[0][1])
     try:
         columns = gather(taken)
@@ -148,7 +148,7 @@ def row_batches(
     most_bytes: int = MOST_BYTES,
     share: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of one side alone as rows of the output schema, nulls in the columns of the other."""
+    """Rows of one side alone as rows of the output schema, with nulls in the columns of the other side."""
     most_rows = most_rows or fitting_rows(batch, most_bytes=most_bytes)
     gatherer = Gatherer(batch, share=share)
     for start in range(0, len(rows), most_rows):
@@ -168,7 +168,7 @@ def padded_batches(
     most_bytes: int = MOST_BYTES,
     share: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Left rows with right rows, or with nulls where `rights` is negative, in this order."""
+    """Left rows paired with right rows, or with nulls where `rights` is negative, in this order."""
     most_rows = fitting_rows(left, right, most_bytes=most_bytes)
     mine, theirs = Gatherer(left, share=share), PaddedGatherer(right)
     waiting = [slice(start, start + most_rows) for start in range(0, len(lefts), most_rows)][::-1]
@@ -177,7 +177,7 @@ def padded_batches(
         size = len(lefts[part])
         try:
             columns = [*gather([(mine, lefts[part])]), *theirs.take(rights[part])]
-        except OverflowError:  # strings that are too long for one column
+        except OverflowError:  # the strings are too long for one column
             if size == 1:
                 raise
             middle = part.start + size // 2

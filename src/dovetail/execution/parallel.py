@@ -1,15 +1,15 @@
-"""A progressive join of tables by several threads: rows are routed to cells, each cell has its own operator.
+"""A progressive join of tables on several threads: rows are routed to cells, and each cell has its own operator.
 
                        / worker 0: operators of its cells \\
     tables --> router -                                     --> steps, as they come
                        \\ worker 1: operators of its cells /
 
-The router is chosen by samples so that the busiest worker has the least load, counted in rows and pairs:
-ranges of keys, hashes with heavy keys split, pairs of blocks. Any two matching rows share one cell, so every pair is
-found once. Kernels run outside of the interpreter's lock, so workers run side by side; each cell has its part of the
-memory. Estimates are of the whole join, by blocks of rows as they come from the tables, and by rows drawn from them.
+The router is chosen by samples such that the busiest worker has the least load, counted in rows and pairs: ranges of
+keys, hashes with heavy keys split, pairs of blocks. Any two matching rows share one cell, so every pair is found once.
+Kernels release the GIL, so workers run in parallel; each cell has its share of the memory. Estimates are for the whole
+join, from blocks of rows as they come from the tables, and from rows drawn at random.
 
-After PMJ (VLDB 2002), section 5, which names parallel joins with balanced results as an extension.
+Based on PMJ (VLDB 2002), section 5, which names parallel joins with balanced results as an extension.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from dovetail.storage.allocator import GrowthWatch
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, Shares
 
-FINER = 2  # cells of each worker, where one each would be uneven
-EVEN = 1.2  # times the average that a worker may have to do
+FINER = 2  # cells per worker, if one each would be unbalanced
+EVEN = 1.2  # times the average load that a worker may have
 SMALL_PAGES = (
     "the inputs are larger than memory, of which each worker has a part: it writes shorter pages, and one worker may "
     "be faster. Give more memory, or compare with workers=1."
 )
-WAITING = 2  # batches, for a worker
+WAITING = 2  # batches per worker
 AHEAD = 8  # results of a worker that wait to be taken
-UNDER_WAY = 5  # a fifth of the budget is for all of these: the cells have no share in it
+UNDER_WAY = 5  # a fifth of the budget is for all of these; cells share the rest
 
 
 class _Given(NamedTuple):
-    """Results of a worker: rows, or sums over them where aggregates are asked for."""
+    """Results of a worker: rows, or sums over them if aggregates are requested."""
 
     phase: Phase
     size: int
@@ -81,7 +81,7 @@ class CellAssignment:
 
 
 def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int) -> tuple[JoinPlan, CellAssignment]:
-    """Cells for a number of workers, by samples of both tables."""
+    """Assigns cells to a number of workers, by samples of both tables."""
     if plan.how != "inner":
         raise PlanError(f"workers= supports inner joins only; how is {plan.how!r}.")
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
@@ -89,7 +89,7 @@ def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int
     cells = CellAssignment(routing.router, in_tasks(routing.loads, workers))
     whole = plan.memory_bytes
     memory = None if whole is None else (whole - whole // UNDER_WAY) // routing.router.cells
-    Shares(Budget(memory), block_rows=1)  # raises if the budget is too small for all of them, before any work
+    Shares(Budget(memory), block_rows=1)  # raises before any work if the budget is too small for all of them
     if plan.memory_bytes is not None and sum(table.nbytes for table in tables) > plan.memory_bytes:
         plan = replace(plan, advice=(*plan.advice, SMALL_PAGES))
     plan = replace(plan, memory_bytes=memory, router=routing.choice, cells=routing.router.cells, tasks=workers)
@@ -97,14 +97,14 @@ def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int
 
 
 def _choose_cells(condition: Condition, samples: Samples, workers: int) -> Routing:
-    """One cell for each worker, if they have about as much to do; else some, so that work can be evened out.
+    """One cell per worker, if that balances the load; else several, so that it can be balanced.
 
-    A cell has its part of the memory: more of them write more and shorter pages.
+    Each cell has its share of the memory: more cells write more and shorter pages.
     """
     one_each = choose_router(Task(condition, samples, workers, finer=1))
     if one_each.router.cells <= workers and one_each.loads.max(initial=0.0) <= EVEN * one_each.loads.sum() / workers:
         return one_each
-    # Grids are cut finer anyway.
+    # Grids have more cells anyway.
     return choose_router(Task(condition, samples, FINER * workers if condition.equalities else workers))
 
 
@@ -132,7 +132,7 @@ class ParallelJoin:
         share = MOST_BYTES if plan.memory_bytes is None else plan.memory_bytes // RESULTS_SHARE // AHEAD
         self._results_bytes = max(SMALLEST_BATCH, min(MOST_BYTES, share))
         workspace = self._workspace(BlockStore())
-        plan.make_operator(workspace)  # wrong parameters raise at once
+        plan.make_operator(workspace)  # raises at once if parameters are wrong
         self._outlook = StepBuilder(workspace, sizes, aggregates, pairs_only=True)
         rows = (sizes.rows[0], sizes.rows[1])
         self._sampling = Sampling(workspace, self._outlook.measures, rows, owned=False, all_meet=lambda: False)
@@ -142,7 +142,7 @@ class ParallelJoin:
         self._found: BoundedQueue[Item] = BoundedQueue(AHEAD * workers)
 
     def steps(self, events: Iterable[Event]) -> Generator[Step, None, None]:
-        """Leaving the loop early stops the threads and frees memory and files."""
+        """The steps. Leaving the loop early stops the threads and frees memory and files."""
         threads = [threading.Thread(target=self._feed, args=(events,), name="dovetail-router", daemon=True)]
         threads += [
             threading.Thread(target=self._work, args=(worker,), name=f"dovetail-worker-{worker}", daemon=True)
@@ -161,7 +161,7 @@ class ParallelJoin:
 
     def _take_steps(self) -> Iterator[Step]:
         results, working = 0, len(self._lines)
-        last: Step | None = None  # held back, since all is known after it
+        last: Step | None = None  # held back, since the last step has the final figures
         while working:
             match self._found.take():
                 case Exception() as error:
@@ -180,7 +180,7 @@ class ParallelJoin:
         if last is not None or self._outlook.measures:
             yield self._outlook.last(last, self._schema, results)
 
-    # What the threads do.
+    # What the threads run.
 
     def _feed(self, events: Iterable[Event]) -> None:
         with suppress(QueueClosedError):
@@ -200,14 +200,14 @@ class ParallelJoin:
 
     def _route(self, side: Side, batch: pa.RecordBatch, first: int) -> None:
         rows, cells = self._cells.router.route(side, batch, np.arange(first, first + batch.num_rows))
-        order = np.argsort(cells.astype(np.int16), kind="stable")  # so short, they are sorted by counting
+        order = np.argsort(cells.astype(np.int16), kind="stable")  # numbers this short are sorted by counting
         ends = np.cumsum(np.bincount(cells, minlength=len(self._cells.workers)))
         for cell, (worker, start, end) in enumerate(zip(self._cells.workers, [0, *ends[:-1]], ends, strict=True)):
             if end > start:
                 self._lines[worker].put((cell, Arrival(side, take_rows(batch, rows[order[start:end]]))))
 
     def _work(self, worker: int) -> None:
-        """All cells of a worker, until both sides of all of them have ended."""
+        """Run all cells of a worker, until both sides of each have ended."""
         blocks = BlockStore()
         measures = Measures(self._aggregates, self._plan.condition.schemas)
         with suppress(QueueClosedError):

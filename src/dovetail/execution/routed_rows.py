@@ -1,9 +1,9 @@
-"""The rows of an input by the cell that they visit, to be joined cell by cell.
+"""The rows of an input by the cells that they visit, for joining cell by cell.
 
-    a table   stays where it is; which rows of a page visit which cell is on disk, and they are gathered cell by cell
-    files     are read once more: the rows of a page are on disk in the order of their cells, and are mapped from there
+    a table   stays in memory; the row numbers of each page, by cell, are on disk, and rows are gathered per cell
+    files     are read once more: the rows of a page are written in the order of their cells, and memory-mapped
 
-A page is some consecutive rows of the input. A row that visits several cells of a file is written several times.
+A page is a number of consecutive rows of the input. A row of a file that visits several cells is written several times.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from dovetail.storage.row_numbers import RowNumbers
 
 
 class _Page(NamedTuple):
-    """Some rows of an input, and where it is written which of them visit which cell."""
+    """Some rows of an input, and where the row numbers of each cell are stored."""
 
-    batch: pa.RecordBatch  # in the order of the input; of files, in the order in which their numbers are written
+    batch: pa.RecordBatch  # in the order of the input; for files, in the order in which row numbers are stored
     first: int  # the number of its first row in the input
-    places: NDArray[np.int64]  # where the numbers of each cell's rows begin, and the end of the last
+    places: NDArray[np.int64]  # where the numbers of each cell's rows begin, and the end of the last cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ class RoutedRows:
     """An input whose rows have been routed."""
 
     pages: list[_Page]
-    numbers: RowNumbers  # of rows within their page: page by page, and within a page cell by cell
-    by_cell: bool  # whether the rows are written in this order, too
+    numbers: RowNumbers  # row numbers within their page, page by page, and cell by cell within a page
+    by_cell: bool  # whether rows are also stored in this order
 
     def count(self, cell: int) -> int:
-        """How many rows visit a cell."""
+        """The number of rows that visit a cell."""
         return sum(_size(page, cell) for page in self.pages)
 
     def gather(self, cell: int, threads: int, most_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a cell, in pieces of bounded size in addition to a page."""
+        """The rows of a cell, in pieces of bounded size; a piece may exceed the bound by up to a page."""
         waiting: list[_Page] = []
         rows = 0
         for page in self.pages:
@@ -73,14 +73,14 @@ class RoutedRows:
             return in_threads([partial(take, page) for page in pages])
 
     def rows_of(self, cell: int) -> NDArray[np.int64]:
-        """The numbers of a cell's rows in the input, in the order of `gather`."""
+        """The row numbers of a cell in the input, in the order of `gather`."""
         pages = [page for page in self.pages if _size(page, cell)]
         return np.concatenate(
             [page.first + self.numbers.read(*page.places[cell : cell + 2].tolist()).astype(np.int64) for page in pages]
         )
 
     def in_order(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """All rows, each once, page by page in the order of the input, with the number of the first."""
+        """All rows without duplicates, page by page in input order, with the number of each page's first row."""
         for page in self.pages:
             if self.by_cell:
                 start = int(page.places[0])
@@ -99,7 +99,7 @@ def _take_rows(batch: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
 
 
 def route_table(router: Router, side: Side, places: list[Place], numbers: RowNumbers, threads: int) -> RoutedRows:
-    """Rows that stay in memory. The pages are routed by several threads."""
+    """Route rows that stay in memory. Several threads route pages."""
 
     def route(place: Place) -> _Page:
         rows, ends = _visits(router, side, place)
@@ -119,7 +119,7 @@ def route_files(
     *,
     keep_all: bool,
 ) -> RoutedRows:
-    """Rows that are read once. `keep_all`: also those that visit no cell, after the others of their page."""
+    """Route rows that are read once. `keep_all`: also keep rows that visit no cell, after the others of a page."""
     paged = store.open_paged(schema, "routed")
     written: list[tuple[int, NDArray[np.int64]]] = []
     for place in places:
@@ -142,7 +142,7 @@ def route_files(
 
 
 def _visits(router: Router, side: Side, place: Place) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The rows of a page cell by cell, and where each cell begins among them, and the end."""
+    """The rows of a page cell by cell, and where each cell starts among them, and the end."""
     spread = np.arange(place.position, place.position + place.batch.num_rows)
     visits = router.route(side, place.batch, spread)
     rows = visits.rows[visits.by_cell()].astype(np.int32)

@@ -1,12 +1,12 @@
-"""Blocks for the estimator of a join whose operator reports none: a sample of the arriving rows.
+"""Samples arriving rows to give the estimator blocks, for joins whose operator reports none.
 
     left   --4096 rows--> \\
                             a block: all its pairs are counted by the kernel of the condition --> Estimator
     right  --4096 rows--> /
 
-Rows that arrive one after the other make a block; blocks share no rows. The more of them there are, the fewer are
-added, so that they never take more than a small part of the time. As long as rows are joined when they arrive and none
-has been spilled, all of them have met, and their number of results is known, too.
+Rows that arrive consecutively form a block; blocks share no rows. The more blocks there are, the fewer are added, so
+that they never take more than a small part of the time. As long as rows are joined on arrival and none has been
+spilled, all of them have been compared, and the number of their results is also known.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from dovetail.matching.sweep_order import SweepOrder, Words
 from dovetail.operators.protocol import Workspace
 from dovetail.planning.statistics import read_columns
 
-BLOCK_ROWS = 4096  # of each side that wait, at most
+BLOCK_ROWS = 4096  # rows of each side that wait, at most
 FEWEST_ROWS = 64
-BLOCKS = 8  # that follow each other; then there are gaps, as many blocks long as there have been blocks
-PARTS = 16  # a block has at most 1/16 of the rows of an input whose size is known
-CHUNK = 1 << 18  # pairs that are listed at once
-SHARE = 64  # 1 / this of the budget's bytes is for pending rows
+BLOCKS = 8  # consecutive blocks; after that come gaps, as many blocks long as there have been blocks
+PARTS = 16  # if an input's size is known, a block has at most 1/16 of its rows
+CHUNK = 1 << 18  # pairs listed at a time
+SHARE = 64  # 1 / this of the budget's bytes is for waiting rows
 
 
 class Sampling:
-    """`owned`: rows that wait are in memory for this only, and not as part of a table.
+    """`owned`: waiting rows are in memory only for this, not as part of a table.
 
-    `all_meet`: whether all rows that have arrived have met when the next event comes, as long as nothing is spilled.
+    `all_meet`: whether all arrived rows have been joined when the next event comes, as long as nothing is spilled.
     """
 
     def __init__(
@@ -62,19 +62,19 @@ class Sampling:
         self._rows = min(BLOCK_ROWS, max(FEWEST_ROWS, known // PARTS))
         self._columns = [None if measures else read_columns(self._condition, side) for side in Side]
         limit = workspace.budget.limit if owned else None
-        self._bytes = None if limit is None else limit // SHARE  # of both sides
+        self._bytes = None if limit is None else limit // SHARE  # for both sides
         if self._bytes is not None:
             workspace.budget.hold("sample", 0, self._bytes)
         self._waiting: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
-        self._gap = 0  # rows that are left out before the next block
+        self._gap = 0  # rows to skip before the next block
         self._arrived = [0, 0]
-        self._met = False  # whether rows of both sides came before anything was spilled
+        self._met = False  # whether rows of both sides arrived before anything was spilled
         self._all_meet = all_meet
-        self._places = owned  # rows of tables are drawn, which says more
+        self._places = owned  # from tables, rows are drawn at random, which is more reliable
         self._spilled = False
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events; when the next one is asked for, the last has been dealt with."""
+        """Pass on the events; when the next one is requested, the last has been processed."""
         for event in events:
             yield event
             self.note(event)
@@ -91,7 +91,7 @@ class Sampling:
             self._met = min(self._arrived) > 0
         elif not self._spilled:
             self._spilled = True
-            if self._met:  # some pairs of the rows that wait are known already
+            if self._met:  # some pairs of the waiting rows are already known
                 for waiting in self._waiting:
                     waiting.clear()
 
@@ -102,7 +102,7 @@ class Sampling:
         mine, columns = self._waiting[side], self._columns[side]
         batch = batch if columns is None else batch.select(columns)
         most = BLOCK_ROWS if self._bytes is None else self._fitting(batch)
-        mine.append(batch.slice(0, max(0, most - _size(mine))))  # what is beyond is left out
+        mine.append(batch.slice(0, max(0, most - _size(mine))))  # rows beyond are skipped
         sizes = [_size(waiting) for waiting in self._waiting]
         if min(sizes) and max(sizes) >= min(self._rows, most):
             sides = [concatenate(waiting) for waiting in self._waiting]
@@ -117,12 +117,12 @@ class Sampling:
                 waiting.clear()
 
     def _fitting(self, batch: pa.RecordBatch) -> int:
-        """How many rows of a side can wait."""
+        """The number of rows of a side that can wait."""
         assert self._bytes is not None
         return max(1, min(BLOCK_ROWS, self._bytes // 2 // row_bytes(batch)))
 
     def _meet(self, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
-        """All rows of both sides make a block."""
+        """Make a block of all waiting rows of both sides."""
         matcher = build_matcher(self._condition, left, right)
         sums: dict[str, float] = {}
         if self._measures:
@@ -140,7 +140,7 @@ class Sampling:
 
 
 class _Codes:
-    """Codes of rows that tell whether they come in random order: of the key, or else of a column that is read."""
+    """Codes of rows that show whether they arrive in random order: of the key, or else of a column that is read."""
 
     def __init__(self, condition: Condition) -> None:
         self._order = SweepOrder(condition) if SweepOrder.exists(condition) else None
@@ -163,7 +163,7 @@ class _Codes:
 
 
 def _read(condition: Condition, side: Side) -> str | None:
-    """A column of a side that the condition reads, if possible one with an order."""
+    """A column of a side that the condition reads, preferably one with an order."""
     read = [c for conjunct in condition.conjuncts for c in columns_of(conjunct) if c.side is side]
     known = {c.name: types.plain(condition.schema(side).field(c.name).type) for c in read}
     names = [name for name, type_ in known.items() if types.common(type_, type_) is not None]
@@ -171,7 +171,7 @@ def _read(condition: Condition, side: Side) -> str | None:
 
 
 def _part(rows: pa.RecordBatch, part: int, count: int) -> pa.RecordBatch:
-    """One of `count` parts of about the same size."""
+    """One of `count` parts of about equal size."""
     start, end = (rows.num_rows * at // count for at in (part, part + 1))
     return rows.slice(start, end - start)
 

@@ -1,9 +1,9 @@
 """The steps of a progressive join: new results or aggregates, and an estimate of the total.
 
-A limit ends them. Nothing is computed beyond these, since results are generated lazily.
+A limit ends them. Results are generated lazily, so nothing is computed beyond the limit.
 
-Columns that are dictionary-encoded carry their values within a budget, and results are encoded again: a few rows of
-such a column refer to all of its dictionary, and kept piece by piece, each piece would count for as much as the whole.
+Within a budget, dictionary-encoded columns are decoded, and encoded again in the results: a few rows of such a column
+refer to its whole dictionary, so each small piece would count as much as the whole.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from dovetail.sources.reader import TimeIsOverError
 Rows: TypeAlias = pa.Table | Source
 
 
-SHOWN_ROWS = 10  # of a step in a notebook
+SHOWN_ROWS = 10  # per step in a notebook
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Step:
-    """New results of a progressive join, and how far it is.
+    """New results of a progressive join, and its progress.
 
     Example:
         >>> import dovetail, pyarrow as pa
@@ -50,13 +50,13 @@ class Step:
 
     batch: pa.RecordBatch
     phase: Phase
-    results: int  # so far, with this batch
-    estimate: Estimate | None  # None while it cannot be honest
-    aggregates: Mapping[str, Estimate | None] | None = None  # where they were asked for instead of results
-    objection: str | None = None  # why there is no estimate, if it is for the order of the rows
-    done: float | None = None  # how much of the work, from 0 to 1, where that is known
-    operator: str | None = None  # that found them, where the plan leaves it open,
-    reason: str | None = None  # and why this one
+    results: int  # so far, including this batch
+    estimate: Estimate | None  # None while it would not be reliable
+    aggregates: Mapping[str, Estimate | None] | None = None  # if requested instead of results
+    objection: str | None = None  # why there is no estimate, if the order of rows prevents it
+    done: float | None = None  # the fraction of the work done, if known
+    operator: str | None = None  # the operator that found them, if the plan does not fix it,
+    reason: str | None = None  # and the reason for this choice
 
     def __repr__(self) -> str:
         return f"<Step {self._summary}>"
@@ -80,7 +80,7 @@ class Step:
 
 
 def _bounded(estimate: Estimate | None) -> str:
-    """An estimate in words; one that is exact without bounds."""
+    """An estimate as text; without bounds if it is exact."""
     if estimate is None:
         return "not known yet"
     if estimate.low == estimate.high:
@@ -94,24 +94,24 @@ def _rounded(value: float) -> str:
 
 @dataclass(slots=True)
 class Sizes:
-    """How many rows each input has, where that is known: from the start, or when it has ended."""
+    """The number of rows of each input, if known: from the start, or once the input has ended."""
 
     rows: list[int | None] = field(default_factory=lambda: [None, None])
     all_came: bool = False
 
     @classmethod
     def from_inputs(cls, inputs: Iterable[Rows]) -> Sizes:
-        """Tables know it, and so do sources with a number of `rows`."""
+        """Sizes of tables, and of sources with an attribute `rows`."""
         return cls([_row_count(rows) for rows in inputs])
 
     @property
     def of_two(self) -> tuple[int, int] | None:
-        """Those of both inputs, if there are two and both are known: what estimates need."""
+        """The sizes of both inputs, if there are two and both are known; estimates need them."""
         known = [count for count in self.rows if count is not None]
         return (known[0], known[1]) if len(known) == len(self.rows) == len(Side) else None
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events, while their rows are counted: what came in the end counts, not what was announced."""
+        """Pass on the events and count their rows: in the end the actual number counts, not the announced one."""
         came = [0] * len(self.rows)
         for event in events:
             match event:
@@ -131,7 +131,7 @@ def _row_count(rows: Rows) -> int | None:
 
 
 class StepBuilder:
-    """Results as steps, each with an estimate of the total."""
+    """Builds steps from results, each with an estimate of the total."""
 
     def __init__(
         self,
@@ -142,22 +142,22 @@ class StepBuilder:
         *,
         pairs_only: bool,
     ) -> None:
-        """`most_bytes`: of a batch of results, about."""
+        """`most_bytes`: about the size of a batch of results."""
         self._pairs_only = pairs_only
         self._most_bytes = most_bytes
         self._estimator = workspace.estimator
         self._sizes = sizes
         self.measures = Measures(aggregates, tuple(workspace.graph.schemas.values()))
         self._sums: dict[str, float] = {}
-        self._most_rows: int | None = None  # of a batch; 0: by what is in it
+        self._most_rows: int | None = None  # per batch; 0: depends on the values
 
     @property
     def all_came(self) -> bool:
-        """Whether all rows have arrived, as far as is known."""
+        """Whether all rows have arrived, as far as known."""
         return self._sizes.all_came
 
     def batches(self, results: Matches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of results; where aggregates are asked for, none, and the results are added up."""
+        """The rows of the results. If aggregates are requested, there are no rows, and the results are summed."""
         if not self.measures:
             if self._most_rows is None:
                 self._most_rows = fixed_rows(schema, self._most_bytes) or 0
@@ -167,7 +167,7 @@ class StepBuilder:
             yield empty_batch(schema)
 
     def add(self, sums: Mapping[str, float]) -> None:
-        """Sums over further results."""
+        """Add sums over further results."""
         for name, value in sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
 
@@ -182,7 +182,7 @@ class StepBuilder:
         return Step(batch, phase, results, estimate, aggregates, objection)
 
     def last(self, step: Step | None, schema: pa.Schema, results: int) -> Step:
-        """All is known. Without results there is a step for the aggregates only."""
+        """The last step, with exact figures. Without results, it has only the aggregates."""
         if step is None:
             step = Step(empty_batch(schema), Phase.CLEANUP, results, None)
         estimate = Estimate(results, results, results, CONFIDENCE) if self._pairs_only else None
@@ -191,7 +191,7 @@ class StepBuilder:
         return replace(step, estimate=estimate, aggregates=self.measures.exact(self._sums))
 
     def estimate_results(self, results: int) -> Estimate | None:
-        """What is known of the total: it is no less than what there is already, else it was wrong."""
+        """The estimate of the total, raised to the results so far; None if it contradicts them."""
         sizes = self._sizes.of_two
         estimate = None if sizes is None else self._estimator.estimate(*sizes)
         if estimate is None or estimate.low == estimate.high:
@@ -201,7 +201,7 @@ class StepBuilder:
 
 
 def limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first `limit` rows; then the batches are closed."""
+    """The first `limit` rows; after that the batches are closed."""
     with _closing(batches):
         if limit is None:
             yield from batches
@@ -215,7 +215,7 @@ def limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator
 
 
 def limit_steps(steps: Iterable[Step], limit: int | None, until: Until | None = None) -> Generator[Step, None, None]:
-    """Steps with the first `limit` rows, or until enough is known; then the join is closed."""
+    """Steps with the first `limit` rows, or until `until` is reached; then the join is closed."""
     until = (until or Until()).start_clock()
     with _closing(steps), suppress(TimeIsOverError):
         results = 0
@@ -232,7 +232,7 @@ def limit_steps(steps: Iterable[Step], limit: int | None, until: Until | None = 
 
 @contextmanager
 def _closing(rows: object) -> Iterator[None]:
-    """Closes a generator on leaving, whether or not it has ended."""
+    """Close a generator on exit, whether or not it has ended."""
     try:
         yield
     finally:
@@ -246,8 +246,8 @@ def has_dictionaries(plan: JoinPlan) -> bool:
 
 
 def _is_decoded(type_: pa.DataType) -> bool:
-    """Whether Arrow can decode the type and encode it again: not views, lists and structs, which stay as they are, and
-    not ordered ones, whose order is that of the dictionary."""
+    """Whether Arrow can decode the type and encode it again. Views, lists and structs stay as they are; so do ordered
+    dictionaries, since the dictionary defines the order."""
     t = pa.types
     if not t.is_dictionary(type_) or type_.ordered:
         return False
@@ -256,7 +256,7 @@ def _is_decoded(type_: pa.DataType) -> bool:
 
 
 def decode_plan(plan: JoinPlan) -> JoinPlan:
-    """The same join of the values. Keys are cast to them anyway."""
+    """The same join on decoded values. Keys are cast to these anyway."""
     return replace(plan, graph=Graph.of(_decode_condition(plan.condition)))
 
 
@@ -282,7 +282,7 @@ def decode_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def encode_steps(steps: Iterable[Step], schema: pa.Schema) -> Iterator[Step]:
-    """The steps with rows of this schema."""
+    """The steps with rows encoded to this schema."""
     for step in steps:
         done = step.results - step.batch.num_rows
         for batch in _encode(step.batch, schema):
@@ -291,7 +291,7 @@ def encode_steps(steps: Iterable[Step], schema: pa.Schema) -> Iterator[Step]:
 
 
 def _encode(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """One batch; more, if it has more values than the type of a dictionary's indices can number."""
+    """One batch, or several if it has more distinct values than the dictionary's index type can number."""
     try:
         columns = [
             _encode_column(column, field.type) if _is_decoded(field.type) else column

@@ -1,4 +1,4 @@
-"""When a progressive join has said enough."""
+"""When to stop a progressive join."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dovetail.window import microseconds
 
 
 class Progress(Protocol):
-    """What a step says of the join."""
+    """The part of a step that stop rules read."""
 
     @property
     def results(self) -> int: ...
@@ -26,7 +26,7 @@ class Progress(Protocol):
 
 @dataclass(slots=True)
 class Until:
-    """A number of results, a relative error of all that is estimated, or a time; whatever comes first."""
+    """A number of results, a relative error of all estimates, or a time; the first one reached ends the join."""
 
     results: int | None = None
     error: float | None = None
@@ -35,7 +35,7 @@ class Until:
 
     @classmethod
     def read(cls, given: Any) -> Until:
-        """10_000 results; 0.01, an error of one percent; "30 seconds" or a timedelta; or several of them."""
+        """Reads 10_000 (results); 0.01, an error of one percent; "30 seconds" or a timedelta; or several of them."""
         match given:
             case None:
                 return cls()
@@ -74,18 +74,18 @@ class Until:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is over."""
+        """Whether the time is up."""
         return self.left_s is not None and self.left_s <= 0
 
     @property
     def left_s(self) -> float | None:
-        """How much time is left; None: no end of it."""
+        """The remaining time; None: unlimited."""
         if self.seconds is None or self.started is None:
             return self.seconds
         return self.started + self.seconds - time.monotonic()
 
     def is_enough(self, results: int, estimates: Sequence[Estimate | None]) -> bool:
-        """Whether there are enough results, or estimates are good enough."""
+        """Whether there are enough results, or all estimates are precise enough."""
         if self.results is not None and results >= self.results:
             return True
         return self.error is not None and all(

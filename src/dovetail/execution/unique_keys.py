@@ -1,7 +1,7 @@
-"""`validate="1:m"`: whether the keys of a join are unique on a side, before anything is joined.
+"""Checks `validate="1:m"`, before anything is joined: whether the keys of a join are unique on a side.
 
-A key is what the condition compares by equality. Rows with a null in it match nothing, and count for nothing here; nor
-do rows that a filter of the condition leaves out.
+A key consists of the values that the condition compares for equality. Rows with a null in the key match nothing and are
+ignored, and so are rows that fail the filters of the condition.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ UNIQUE = {
     "many_to_one": (Side.RIGHT,),
     "many_to_many": (),
 }
-"""The sides whose keys must be unique, by what pandas and Polars call it."""
+"""The sides whose keys must be unique, by the names that pandas and Polars use."""
 
 
 def keys_of(condition: Condition) -> tuple[Sequence[Expression], Sequence[Expression]]:
-    """What is compared on either side. A condition that is more than equalities has no keys that could be unique."""
+    """The keys of both sides. A condition with more than equalities has no keys that could be unique."""
     equalities = [predicate for predicate in condition.predicates if isinstance(predicate, Equal)]
     if condition.residual or condition.alternatives or not equalities or len(equalities) < len(condition.predicates):
         raise PlanError(
@@ -43,7 +43,7 @@ def keys_of(condition: Condition) -> tuple[Sequence[Expression], Sequence[Expres
 
 
 def check_unique(validate: str | None, condition: Condition, scans: tuple[Scan, Scan]) -> None:
-    """Raise an error where a key comes twice on a side that must not have it twice."""
+    """Raise an error if a key repeats on a side where it must be unique."""
     for side in UNIQUE[validate] if validate is not None else ():
         keys = keys_of(condition)[side]
         filters = condition.filters[side]
@@ -76,7 +76,7 @@ def not_unique(
 
 
 def _comparable(column: Any) -> Any:
-    """Values in a type that Arrow groups by."""
+    """Values in a type that Arrow can group by."""
     type_ = column.type
     if isinstance(type_, pa.BaseExtensionType):
         return _comparable(column.storage if isinstance(column, pa.Array) else column.cast(type_.storage_type))

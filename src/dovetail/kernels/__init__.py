@@ -1,1 +1,1 @@
-"""Hot loops, compiled by Numba: arrays in, index pairs or counts out. The only place that imports numba."""
+"""Hot loops compiled by Numba: arrays in, index pairs or counts out. The only package that imports numba."""

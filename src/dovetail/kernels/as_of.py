@@ -1,19 +1,19 @@
-"""The last partner of each left row up to its time, and the first from then on: both sides in order, one sweep.
+"""As-of joins: the last partner of each left row up to its time, and the first from its time on, by one sweep.
 
     times        1  2  3  4  5  6  7
     right rows   a  b     a     b
     left rows          a     b     a       partners: a at 1, b at 2, a at 4
 
-The sweep goes up in time and remembers the last right row of every key. Keys are numbers from 0 on without large gaps,
-and an array has a place for each, so rows need not be brought together by key. To find the first partner from then on,
-time is turned round.
+The sweep moves forwards in time and remembers the last right row of every key. Keys are numbered from 0 without large
+gaps, so an array has one entry per key, and rows need not be grouped by key. To find the first partner from a time on,
+time is reversed.
 
-Of right rows at the same time, the last partner is the last by row number and the first the first, as in pandas and
-Polars.
+Among right rows at the same time, the last partner is the one with the highest row number and the first the one with
+the lowest, as in pandas and Polars.
 
-Everything is by place in the order until the end, so memory is read from its start to its end. Which side comes next is
-as good as random: the loop has no branch for it. A sweep is cut into ranges of time. Each begins without a memory; what
-it did not find is looked up afterwards in what the ranges before it remembered last.
+Until the end, rows are identified by position in the order, so memory is read sequentially. Which side comes next is
+practically random, so the loop has no branch for it. A sweep is cut into ranges of time. Each starts with an empty
+memory; rows it did not find are then looked up in the last rows remembered by the ranges before it.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from dovetail.kernels.compiling import kernel
 from dovetail.kernels.taking import take_numbers
 
 Words = NDArray[np.int64]
-Rows = NDArray[Any]  # int32 where all row numbers fit, else int64
+Rows = NDArray[Any]  # int32 if all row numbers fit, else int64
 Keys = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Ranges = list[tuple[slice, slice]]
 
-FEW_ROWS = 1 << 16  # left rows that are not worth a thread
-NONE = -1  # the place of no right row
+FEW_ROWS = 1 << 16  # too few left rows to use another thread
+NONE = -1  # instead of the position of a right row
 EARLIEST = -(2**63)
 
 
 class Timeline(NamedTuple):
-    """Times in order, and the key at each place. Without keys: an empty array."""
+    """Times in order, and the key at each position; an empty array if there are no keys."""
 
     times: Words
     keys: Keys
 
     @property
     def turned(self) -> Timeline:
-        """The same with time turned round."""
+        """The same with time reversed."""
         return Timeline(~self.times[::-1], np.ascontiguousarray(self.keys[::-1]))
 
 
 def last_before(left: Timeline, right: Timeline, keys: int, strict: bool) -> Rows:
-    """At each left place, the place of the last right row of its key up to its time. `strict`: before it."""
+    """For each left position, the position of the last right row of its key up to its time. `strict`: before it."""
     found = np.empty(len(left.times), np.int32 if len(right.times) < 2**31 else np.int64)
     ranges = _ranges(left, right, strict)
 
@@ -76,13 +76,13 @@ def last_before(left: Timeline, right: Timeline, keys: int, strict: bool) -> Row
 
 
 def first_after(left: Timeline, right: Timeline, keys: int, strict: bool) -> Rows:
-    """At each left place, the place of the first right row of its key from its time on. `strict`: after it."""
+    """For each left position, the position of the first right row of its key from its time on. `strict`: after it."""
     found = last_before(left.turned, right.turned, keys, strict)[::-1]
     return np.where(found == NONE, NONE, len(right.times) - 1 - found).astype(found.dtype)
 
 
 def _ranges(left: Timeline, right: Timeline, strict: bool) -> Ranges:
-    """Left places in parts for the threads, each with the right places that come between it and the part before."""
+    """Ranges of left positions for the threads, each with the right positions between it and the range before."""
     size = len(left.times)
     parts = max(1, min(allowed_threads(), size // FEW_ROWS))
     cuts = np.linspace(0, size, parts + 1).astype(np.int64)
@@ -100,7 +100,7 @@ def _look_back(found: Rows, keys: Keys, memory: Rows) -> None:
 
 @kernel
 def _sweep(lefts: Words, rights: Words, first: int, strict: bool, found: Rows) -> None:
-    """Which comes next: the right row, as long as it is not later than the left one."""
+    """Takes the right row next, as long as it is not later than the left one."""
     i = np.uint64(0)
     at = np.uint64(0)
     one = np.uint64(1)
@@ -129,7 +129,7 @@ def _sweep_keys(
     memory: Rows,
     found: Rows,
 ) -> None:
-    """The same with keys: the place of the key is read and written at every step, whichever side it is of."""
+    """The same with keys: the entry of the key is read and written at every step, whichever side it is for."""
     i = np.uint64(0)
     at = np.uint64(0)
     one = np.uint64(1)
@@ -156,7 +156,7 @@ def _sweep_keys(
 
 @kernel
 def keep_near(lefts: Words, rights: Words, found: Rows, most: np.uint64) -> None:
-    """Forget partners that are farther than `most` away, in whole numbers."""
+    """Remove partners that are more than `most` away, in integers."""
     for i in range(len(found)):
         if found[i] >= 0:
             mine, theirs = lefts[i], rights[np.uint64(found[i])]
@@ -167,7 +167,7 @@ def keep_near(lefts: Words, rights: Words, found: Rows, most: np.uint64) -> None
 
 @kernel
 def nearer(lefts: Words, rights: Words, before: Rows, after: Rows) -> None:
-    """Put the nearer one of two partners into `before`; of two as near, it is the one before."""
+    """Put the nearer of two partners into `before`; on a tie, keep the one before."""
     for i in range(len(before)):
         if after[i] < 0:
             continue
@@ -182,7 +182,7 @@ def nearer(lefts: Words, rights: Words, before: Rows, after: Rows) -> None:
 
 @kernel
 def nearer_floats(lefts: Floats, rights: Floats, before: Rows, after: Rows) -> None:
-    """The same for doubles. A distance that is not finite is none."""
+    """The same for doubles. A distance that is not finite does not count."""
     for i in range(len(before)):
         back = abs(lefts[i] - rights[np.uint64(before[i])]) if before[i] >= 0 else np.inf
         forth = abs(rights[np.uint64(after[i])] - lefts[i]) if after[i] >= 0 else np.inf
@@ -194,7 +194,7 @@ def nearer_floats(lefts: Floats, rights: Floats, before: Rows, after: Rows) -> N
 
 
 def by_row(found: Rows, lefts: Rows | None, rights: Rows | None) -> Rows:
-    """Partners by place as partners by row; None: places are rows."""
+    """Convert partners by position to partners by row; None: positions are row numbers."""
     if rights is not None:
         found = _rows_at(rights, found)
     return found if lefts is None else _scatter(found, lefts)
@@ -217,14 +217,14 @@ def _scatter(found: Rows, rows: Rows) -> Rows:
 
 
 def timeline(times: Words, rows: Rows | None, keys: Keys | None) -> Timeline:
-    """Times in order, the row of each (None: places are rows), and the key of each row."""
+    """Times in order, the row at each position (None: positions are row numbers), and the key of each row."""
     if keys is None:
         return Timeline(times, np.empty(0, np.int32))
     return Timeline(times, keys if rows is None else take_numbers(keys, rows))
 
 
 def in_batches(found: Rows, rows: tuple[Rows, Rows], lefts: int, rights: int) -> Rows:
-    """Partners among the rows that can match at all as rows of whole sides of this size."""
+    """Convert partners among the rows that can match to rows of whole sides of this size."""
     if len(rows[1]) != rights:
         found = np.where(found >= 0, rows[1][np.maximum(found, 0)] if len(rows[1]) else NONE, NONE)
     if len(rows[0]) == lefts:

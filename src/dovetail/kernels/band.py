@@ -1,20 +1,20 @@
 """Band joins in one attribute: low <= l - r <= high.
 
-Both sides are sorted; the partners of a left row are a window of the right order, and the windows move forwards with
-the left rows, so two cursors find them all. What to do with windows is said in `windows.py`.
+Both sides are sorted. The partners of a left row are a window of the right order, and windows move forwards with the
+left rows, so two cursors find them all. `windows.py` describes what can be done with windows.
 
     right   ..........r r r r r r r...........
                       ^ first with l - r <= high
                                     ^ first with l - r < low
 
-Exact. Integers, decimals and times are codes: edges beyond 64 bits are cut off, never wrapped. For doubles, rounding is
-monotone: l - r as computed never falls when l grows nor rises when r does, so the windows of the *computed* difference
-are found by computing it, with no check per pair. Where the condition was spelled another way (l <= r + 5, float32), a
-wider and a narrower window enclose the true edges, and the condition itself is asked about the few values in between:
+Exact. Integers, decimals and times are codes: edges beyond 64 bits saturate, never wrap. For doubles, rounding is
+monotone: l - r as computed never falls when l grows nor rises when r does. So the windows of the *computed* difference
+are found by computing it, without a check per pair. If the condition is spelled another way (l <= r + 5, float32), a
+wider and a narrower window enclose the true edges, and the condition itself is checked for the few values in between:
 
-    right   .....? ? r r r r r r r ? ?........      ? = asked, once for each two values
+    right   .....? ? r r r r r r r ? ?........      ? = checked, once for each two values
 
-NaN and infinities follow Spark: inf - inf is NaN, NaN is larger than everything, so neither is ever inside a band.
+NaN and infinities follow Spark: inf - inf is NaN, and NaN is larger than everything, so neither is ever in a band.
 
 The band join as a sort and a merge: DeWitt, Naughton, Schneider, An evaluation of non-equijoin algorithms, VLDB 1991.
 """
@@ -39,12 +39,12 @@ LEAST, MOST = -(2**63), 2**63 - 1
 ZERO, ONE = np.uint64(0), np.uint64(1)
 LARGEST = float(np.finfo(np.float64).max)
 SMALLEST = 5e-324
-DOUBLE_STEP = 2.0**-50  # how far, relative to the operands, another spelling of a band in doubles can be off
+DOUBLE_STEP = 2.0**-50  # relative error of another spelling of a band in doubles, at most
 SINGLE_STEP = 2.0**-21  # the same for float32
 
 
 def prepare(left: Words, right: Words, low: int, high: int) -> Windows:
-    """Partners by low <= l - r <= high over codes. The bounds may be any whole numbers."""
+    """Partners by low <= l - r <= high over codes. The bounds may be any integers."""
     mine, theirs = both(lambda: sort_codes(left), lambda: sort_codes(right))
     lows, highs = (_edges(mine.codes, amount) for amount in (high, low - 1))
     starts, ends = _new_places(len(left), len(right))
@@ -87,7 +87,7 @@ def _count_below(codes: Words, bound: int) -> int:
 
 
 def _new_places(lefts: int, rights: int) -> tuple[Rows, Rows]:
-    """Where windows begin and end: at the end of the right side, unless a bound says otherwise."""
+    """Initial starts and ends of windows: the end of the right side."""
     type_ = row_type(max(lefts, rights))
     places = np.empty(lefts, type_), np.empty(lefts, type_)
 
@@ -107,10 +107,10 @@ def _windows(left_order: Rows, right_order: Rows, starts: Rows, ends: Rows) -> W
 
 @kernel
 def _merge(lows: Words, highs: Words, right: Words, first: NDArray[np.uint64], starts: Rows, ends: Rows) -> None:
-    """The first places of codes that are not below the edges; `first` has those of the first two edges.
+    """The first positions of codes that are not below the edges; `first` has those of the first two edges.
 
-    A step moves on one side or the other without a branch that could not be predicted, and the two merges, which do not
-    wait for each other, share a loop.
+    Each step moves on one side or the other without an unpredictable branch. The two merges are independent, so they
+    share a loop.
     """
     n, m = np.uint64(len(lows)), np.uint64(len(right))
     i = a = ZERO
@@ -118,7 +118,7 @@ def _merge(lows: Words, highs: Words, right: Words, first: NDArray[np.uint64], s
     while (i < n and j < m) or (a < n and b < m):
         if i < n and j < m:
             behind = np.uint64(right[j] < lows[i])
-            starts[i] = j + behind  # final unless there is more behind
+            starts[i] = j + behind  # final unless more follows
             i += ONE - behind
             j += behind
         if a < n and b < m:
@@ -129,7 +129,7 @@ def _merge(lows: Words, highs: Words, right: Words, first: NDArray[np.uint64], s
 
 
 class _Sorted(NamedTuple):
-    """Doubles in Spark's order, and where the finite ones begin and end and the NaNs begin."""
+    """Doubles in Spark's order, and the positions where finite values begin and end and NaNs begin."""
 
     order: Rows
     codes: Words
@@ -153,7 +153,7 @@ def _sort_floats(values: Floats) -> _Sorted:
 def prepare_floats(
     left: Floats, right: Floats, low: float, high: float, low_closed: bool = True, high_closed: bool = True
 ) -> Windows:
-    """Partners by low <= l - r <= high, the difference computed in doubles; strict where not closed."""
+    """Partners by low <= l - r <= high, with the difference computed in doubles; strict where not closed."""
     low = _finite(low) if low_closed else math.nextafter(_finite(low), math.inf)
     high = _finite(high) if high_closed else math.nextafter(_finite(high), -math.inf)
     mine, theirs = both(lambda: _sort_floats(left), lambda: _sort_floats(right))
@@ -161,7 +161,7 @@ def prepare_floats(
 
 
 def _places(mine: _Sorted, theirs: _Sorted, low: float, high: float) -> tuple[Rows, Rows]:
-    """Where windows begin and end, the difference computed in doubles."""
+    """Starts and ends of windows, with the difference computed in doubles."""
     starts, ends = _new_places(len(mine.order), len(theirs.order))
     starts[: mine.first_finite] = ends[: mine.first_finite] = 0
     finite = slice(mine.first_finite, mine.first_infinite)
@@ -194,7 +194,7 @@ def _finite(bound: float) -> float:
 
 @kernel
 def _merge_floats(left: Floats, right: Floats, low: float, high: float, first: int, starts: Rows, ends: Rows) -> None:
-    """As `_merge`, for the right values from place `first` on: where l - r <= high begins and l - r >= low ends."""
+    """Like `_merge`, for right values from position `first` on: where l - r <= high begins and l - r >= low ends."""
     n, m = np.uint64(len(left)), np.uint64(len(right))
     i = a = ZERO
     j, b = _first_within(left[0], right, first, high), _first_beyond(left[0], right, first, low)
@@ -213,7 +213,7 @@ def _merge_floats(left: Floats, right: Floats, low: float, high: float, first: i
 
 @kernel
 def _first_within(value: float, right: Floats, first: int, high: float) -> np.uint64:
-    """The first place from `first` on where value - r <= high."""
+    """The first position from `first` on where value - r <= high."""
     start, end = np.uint64(first), np.uint64(len(right))
     while start < end:
         middle = (start + end) >> ONE
@@ -226,7 +226,7 @@ def _first_within(value: float, right: Floats, first: int, high: float) -> np.ui
 
 @kernel
 def _first_beyond(value: float, right: Floats, first: int, low: float) -> np.uint64:
-    """The first place from `first` on where value - r < low."""
+    """The first position from `first` on where value - r < low."""
     start, end = np.uint64(first), np.uint64(len(right))
     while start < end:
         middle = (start + end) >> ONE
@@ -240,10 +240,10 @@ def _first_beyond(value: float, right: Floats, first: int, low: float) -> np.uin
 def prepare_checked(
     left: Floats, right: Floats, low: float, high: float, check: Check, step: float = DOUBLE_STEP
 ) -> Windows:
-    """Partners by `check`, which is some spelling of low <= l - r <= high, strict or not, over doubles.
+    """Partners by `check`, which is a spelling of low <= l - r <= high, strict or not, over doubles.
 
-    It must be off by no more than `step` times the size of the operands, monotone as all bands are, and depend on
-    nothing but the two values; it may let NaN meet NaN and infinities meet their like.
+    It must be off by at most `step` times the size of the operands, be monotone like all bands, and depend only on the
+    two values. It may match NaN with NaN, and infinities with equal infinities.
     """
     mine, theirs = both(lambda: _sort_floats(left), lambda: _sort_floats(right))
     if mine.is_finite and theirs.is_finite:
@@ -252,12 +252,12 @@ def prepare_checked(
             return _windows(mine.order, theirs.order, starts, ends)
     outer_starts, outer_ends = _rough_windows(mine, theirs, _finite(low), _finite(high), step)
     inner_starts, inner_ends = _rough_windows(mine, theirs, low, high, -step)
-    # The largest double stands in for infinity: near enough to look, not to be sure.
+    # The largest double represents infinity: close enough to search, but not to be certain.
     inner_starts, inner_ends = (e.clip(theirs.first_finite, theirs.first_infinite) for e in (inner_starts, inner_ends))
     inner_ends[: mine.first_finite] = 0
     inner_ends[mine.first_infinite :] = 0
     _reach_likes(outer_starts, outer_ends, mine, theirs)
-    unsure = inner_ends <= inner_starts  # nothing is safe: all of the outer window is asked about
+    unsure = inner_ends <= inner_starts  # nothing is certain: the whole outer window is checked
     inner_starts[unsure] = outer_ends[unsure]
     inner_ends[unsure] = outer_ends[unsure]
     starts = inner_starts.copy()
@@ -270,21 +270,21 @@ def prepare_checked(
         good = check(mine.order[asked_left], theirs.order[asked_right])
         _extend_windows(asked_left[good], asked_right[good], theirs.codes, starts, ends)
         place = next_place
-    first = _group_starts(mine.codes)  # equal rows were asked about once
+    first = _group_starts(mine.codes)  # equal rows were checked once
     starts, ends = _forwards(starts[first], ends[first])
     type_ = row_type(max(len(left), len(right)))
     return _windows(mine.order, theirs.order, starts.astype(type_), ends.astype(type_))
 
 
 def _forwards(starts: Words, ends: Words) -> tuple[Words, Words]:
-    """Empty windows where the last one ended, so that all move forwards only."""
+    """Move empty windows to the end of the last one, so that all windows only move forwards."""
     empty = ends <= starts
     reached = np.maximum.accumulate(np.where(empty, 0, ends))
     return np.where(empty, reached, starts), np.where(empty, reached, ends)
 
 
 def _reach_likes(starts: Words, ends: Words, mine: _Sorted, theirs: _Sorted) -> None:
-    """Infinities may meet their like, and NaN may meet NaN, wherever the band lies: inf >= inf + 3."""
+    """Extend windows so that infinities can match equal infinities, and NaN can match NaN, for any bounds."""
     starts[: mine.first_finite] = 0
     ends[: mine.first_finite] = np.maximum(ends[: mine.first_finite], theirs.first_finite)
     infinite = slice(mine.first_infinite, mine.first_nan)
@@ -295,7 +295,7 @@ def _reach_likes(starts: Words, ends: Words, mine: _Sorted, theirs: _Sorted) -> 
 
 
 def _rough_windows(mine: _Sorted, theirs: _Sorted, low: float, high: float, step: float) -> tuple[Words, Words]:
-    """The windows of the numbers, widened by `step`; narrowed where it is negative."""
+    """The windows of finite numbers, widened by `step`; narrowed if it is negative."""
     lefts = mine.values[: mine.first_nan].clip(-LARGEST, LARGEST)
     rights = theirs.values[: theirs.first_nan].clip(-LARGEST, LARGEST)
     starts = np.full(len(mine.order), theirs.first_nan, np.int64)
@@ -310,10 +310,10 @@ def _rough_places(left: Floats, right: Floats, low: float, high: float, step: fl
     ends = np.empty(len(left), np.int64)
     start = 0
     end = 0
-    least = math.copysign(SMALLEST, step)  # the margin where both are zero: an edge itself is never sure
+    least = math.copysign(SMALLEST, step)  # the margin if both are zero: an edge itself is never certain
     for i in range(len(left)):
         reach = high + (abs(left[i]) * step + abs(high) * step + least)
-        # The reach varies a little from row to row, so a cursor may have to go back.
+        # The reach varies slightly from row to row, so a cursor may have to move back.
         while start > 0 and left[i] - right[start - 1] <= reach:
             start -= 1
         while start < len(right) and left[i] - right[start] > reach:
@@ -330,7 +330,7 @@ def _rough_places(left: Floats, right: Floats, low: float, high: float, step: fl
 
 @kernel
 def _all_sure(left: Floats, right: Floats, starts: Rows, ends: Rows, low: float, high: float, step: float) -> bool:
-    """Whether the values on both sides of every edge are so far from it that no spelling of the band could differ."""
+    """Whether the values next to every edge are far enough from it that no spelling of the band could differ."""
     for i in range(len(left)):
         start, end = starts[i], ends[i]
         margin = (abs(left[i]) + abs(high)) * step + SMALLEST
@@ -357,7 +357,7 @@ def _doubtful(
     place: int,
     capacity: int,
 ) -> tuple[Words, Words, int]:
-    """The places to ask about, one for each two values, from `place` on while they surely fit in `capacity`."""
+    """The positions to check, one for each two values, from `place` on as long as they certainly fit in `capacity`."""
     lefts = np.empty(capacity, np.int64)
     rights = np.empty(capacity, np.int64)
     out = 0
@@ -381,7 +381,7 @@ def _doubtful(
 
 @kernel
 def _extend_windows(lefts: Words, rights: Words, right: Words, starts: Words, ends: Words) -> None:
-    """Extend the windows to what has been found good."""
+    """Extend the windows by the values that passed the check."""
     for k in range(len(lefts)):
         i = lefts[k]
         j = rights[k]
@@ -392,7 +392,7 @@ def _extend_windows(lefts: Words, rights: Words, right: Words, starts: Words, en
 
 
 def _group_starts(codes: Words) -> Words:
-    """For each place, the first place with the same code."""
+    """For each position, the first position with the same code."""
     new = np.empty(len(codes), np.bool_)
     new[:1] = True
     np.not_equal(codes[1:], codes[:-1], out=new[1:])

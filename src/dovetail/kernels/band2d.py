@@ -2,10 +2,10 @@
 
     join = band2d.prepare(band.prepare_floats(lx, rx, -e, e), band.prepare_floats(ly, ry, -e, e))
 
-Each attribute is sorted and merged by itself (`band.py`), with all its types, edges and spellings. What is left is to
-find the right rows whose places in both orders are in the left row's windows: whole numbers, so it is exact. One
-attribute is cut into strips, the other is swept (`cells.py`); in a strip that a window covers, all that is swept is in.
-What to do with the join is said in `candidates.py`.
+Each attribute is sorted and merged separately (`band.py`), with all its types, edges and spellings. The remaining task
+is to find the right rows whose positions in both orders are in the left row's windows: these are integers, so it is
+exact. One attribute is cut into strips, the other is swept (`cells.py`); in a strip that a window covers completely,
+all rows swept are partners. `candidates.py` describes what can be done with the join.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dovetail.kernels.windows import Rows, Windows, Words
 
 
 class _Strips(NamedTuple):
-    """A visited point is a partner of the box if its place is one of starts .. ends."""
+    """A visited point is a partner of the box if its position is one of starts .. ends."""
 
     cells: Words
     places: Rows  # by point
@@ -32,8 +32,8 @@ class _Strips(NamedTuple):
 
 
 def prepare(x: Windows, y: Windows) -> Candidates:
-    """Partners are the pairs that two bands have in common."""
-    sweep, across = sorted((x, y), key=windows.count)  # the sweep is the finer sieve
+    """The pairs that two bands have in common."""
+    sweep, across = sorted((x, y), key=windows.count)  # sweep along the more selective one
     met = visit(sweep, across)
     strips = _Strips(met.cells, met.strips.places[met.places], met.strips.starts, met.strips.ends)
     visits = partial(blocks, met.visits)
@@ -50,7 +50,7 @@ def _flag(strips: _Strips, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes,
         start, end = strips.starts[boxes[v]], strips.ends[boxes[v]]
         while strips.cells[cell + 1] <= firsts[v]:
             cell += 1
-        # A strip's points are numbered like its places: both begin where the strip does.
+        # A strip's points are numbered like its positions: both start with the strip.
         if start <= strips.cells[cell] and strips.cells[cell + 1] <= end:
             for k in range(length):
                 flags[q + k] = 1

@@ -1,6 +1,6 @@
-"""The best of a stream of pairs: for each left row, a short sorted list of the smallest codes so far.
+"""Keeps the best of a stream of pairs: for each left row, a short sorted list of the smallest codes so far.
 
-A list has `top` places. A pair that is not better than the last of a full list costs one comparison.
+A list has `top` entries. A pair that is no better than the last one of a full list costs one comparison.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Rows = NDArray[Any]
 
 
 class Lists(NamedTuple):
-    """The smallest codes of each left row, ascending, with their right rows; of equal codes the first by row."""
+    """The smallest codes of each left row, ascending, with their right rows; on ties, the lowest row numbers."""
 
     codes: Words  # left rows x top
     rows: Words
-    sizes: Words  # how many there are
+    sizes: Words  # length of each list
 
 
 def new_lists(lefts: int, top: int) -> Lists:
-    """Without a pair."""
+    """Empty lists."""
     return Lists(np.empty((lefts, top), np.int64), np.empty((lefts, top), np.int64), np.zeros(lefts, np.int64))
 
 
 @kernel
 def offer(lists: Lists, lefts: Rows, rights: Rows, codes: Words) -> None:
-    """Take in some pairs."""
+    """Add some pairs to the lists."""
     top = lists.codes.shape[1]
     for p in range(len(lefts)):
         left, code, right = lefts[p], codes[p], np.int64(rights[p])

@@ -1,6 +1,6 @@
-"""Ranges and boxes: which of them holds a row, which ones a row's own codes can reach, and boxes around parts of rows.
+"""Ranges and boxes: which one holds a row, which ones a row's codes can reach, and boxes around parts of the rows.
 
-Codes are in lines, one for each key; `bounds` has a line for each box.
+Codes have one row per key; `bounds` has one row per box.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from numpy.typing import NDArray
 from dovetail.kernels.compiling import kernel
 
 Words = NDArray[np.int64]
-STEP = 16  # cuts that are counted one by one
+STEP = 16  # up to this number, cuts are counted one by one
 LEAST, MOST = np.int64(-(2**63)), np.int64(2**63 - 1)
 
 
 def ranges(values: NDArray[Any], cuts: NDArray[Any]) -> Words:
-    """The range of each value; they begin at the cuts, but for the first. NaN comes last."""
+    """The range of each value. Ranges begin at the cuts, except the first. NaN comes last."""
     found = np.empty(len(values), np.int64)
     _ranges(values, cuts.astype(values.dtype), found)
     return found
 
 
 class Reached(NamedTuple):
-    """Pairs of a row and a box, box by box."""
+    """Pairs of a row and a box, ordered by box."""
 
     rows: Words
     boxes: NDArray[np.int32]
 
 
 def around(codes: Words, cuts: Words) -> Words:
-    """(box, key, 0: least and 1: greatest) of the rows between two cuts of the first key; without empty boxes."""
+    """(box, key, 0: least and 1: greatest) for the rows between two cuts of the first key, without empty boxes."""
     ends = np.empty((len(cuts) + 1, len(codes), 2), np.int64)
     ends[:, :, 0], ends[:, :, 1] = MOST, LEAST
     _around(codes, cuts, ends)
@@ -47,17 +47,17 @@ def holding(codes: Words, first: Words, second: Words) -> NDArray[np.int32]:
 
 
 def reach(codes: Words, bounds: Words) -> Reached:
-    """The boxes of which no bound is above the row's code for that key."""
+    """The boxes that have no bound above the row's code for that key."""
     counts = np.empty(len(bounds), np.int64)
     _count(codes, bounds, counts)
-    rows = np.empty(int(counts.sum()) + 1, np.int64)  # the last is written, and not read
+    rows = np.empty(int(counts.sum()) + 1, np.int64)  # the last entry is written but not read
     _list(codes, bounds, rows)
     return Reached(rows[:-1], np.repeat(np.arange(len(bounds), dtype=np.int32), counts))
 
 
 @kernel
 def _range(value: Any, cuts: NDArray[Any]) -> int:
-    """How many cuts are not above the value: all of a few are counted, because a branch that is guessed costs more."""
+    """How many cuts are not above the value. A few cuts are all counted, because mispredicted branches cost more."""
     start, end = 0, len(cuts)
     if end > 2 * STEP:
         for place in range(STEP - 1, end, STEP):
@@ -87,7 +87,7 @@ def _around(codes: Words, cuts: Words, ends: Words) -> None:
 
 @kernel
 def _holding(codes: Words, first: Words, second: Words, boxes: NDArray[np.int32]) -> None:
-    last = codes.shape[0] - 1  # the second key, or the only one: `second` has no cuts then
+    last = codes.shape[0] - 1  # the second key, or the only one: then `second` has no cuts
     for row in range(codes.shape[1]):
         box = _range(codes[0, row], first)
         within = 0

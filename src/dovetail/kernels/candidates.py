@@ -1,14 +1,14 @@
-"""Joins that look at candidates: runs of points that a box may hold, and a kernel that flags those that it does hold.
+"""Joins that check candidates: runs of points that a box may hold, and a kernel that flags those that it does hold.
 
     points   . . . . . . . . . . . . . .        box a  visits  [2, 6)   box b  visits  [4, 9)
     flags            1 0 1 1 | 0 0 1 1 0        one byte per visited point, run after run
 
-Boxes are left rows and points are right rows, maybe more than once, in an order of the join's own. Visits come in
-blocks of about a million flags, so memory stays small for any number of candidates. Counting adds the flags up;
-listing picks the points, or copies the run where all are flagged. Flags that a count has made are kept for the listing
-as long as they take about as much room as the rows themselves.
+Boxes are left rows and points are right rows, possibly repeated, in an order that the join chooses. Visits come in
+blocks of about a million flags, so memory stays small for any number of candidates. Counting sums the flags; listing
+picks the points, or copies the run if all are flagged. Flags computed by a count are kept for the listing as long as
+they take about as much memory as the rows.
 
-A flag of 2 says that the numbers are too near the limit to tell: the condition as it was written decides.
+A flag of 2 means that the numbers are too close to the limit: the condition is then evaluated as written.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Bytes = NDArray[np.uint8]
 ZERO, ONE = np.uint64(0), np.uint64(1)
 BLOCK = 1 << 20  # flags
 KEEP = 16  # flags per row that may be kept
-FIRST_POINTS = 16  # points of a visit that are looked at first
-SPARSE = np.uint64(16)  # points per flagged one that make it worth to look at whole strides
+FIRST_POINTS = 16  # points of a visit that are checked first
+SPARSE = np.uint64(16)  # points per flagged one from which it pays to check whole strides
 ASK = 2
 
-# How far a listing has come: the visit of the block, how many of its points have been looked at, where its flags begin;
-# how many pairs are in the chunk, and how many fit.
+# The state of a listing: the visit of the block, how many of its points have been processed, where its flags begin; how
+# many pairs are in the chunk, and how many fit.
 VISIT, DONE, FLAGS, FILLED, CAPACITY = range(5)
 
 
@@ -47,26 +47,26 @@ class Visits(NamedTuple):
 
 
 Flag = Callable[[Rows, Rows, Rows, Bytes, Rows], None]
-"""Fill in the flags of some visits (boxes, firsts, lasts), run after run, and how many of each run are flagged."""
+"""Fill in the flags of some visits (boxes, firsts, lasts), run after run, and the number flagged in each run."""
 
 
 @dataclass(slots=True)
 class Candidates:
-    """The pairs of a box and a visited point that is flagged."""
+    """The pairs of a box and a visited, flagged point."""
 
     left: Rows  # by box
     right: Rows  # by point
-    visits: Callable[[], Iterator[Visits]]  # every pair in one visit only; not too many points at once
+    visits: Callable[[], Iterator[Visits]]  # every pair in one visit only; not too many points at a time
     flag: Flag
     left_rows: int
     right_rows: int
     check: Check | None = None
     _count: int | None = field(default=None, init=False)
-    _kept: list[tuple[Bytes, Rows]] = field(default_factory=list, init=False)  # of the first blocks
+    _kept: list[tuple[Bytes, Rows]] = field(default_factory=list, init=False)  # for the first blocks
 
 
 def blocks(visits: Visits) -> Iterator[Visits]:
-    """The visits in pieces of about BLOCK points; one that has more is a piece of its own."""
+    """The visits in pieces of about BLOCK points; a larger visit is a separate piece."""
     ends = np.cumsum(visits.lasts - visits.firsts, dtype=np.int64)
     begin = done = 0
     while begin < len(ends):
@@ -76,7 +76,7 @@ def blocks(visits: Visits) -> Iterator[Visits]:
 
 
 def count(join: Candidates) -> int:
-    """How many pairs there are."""
+    """The number of pairs."""
     if join._count is None:
         total = 0
         capacity = KEEP * (join.left_rows + join.right_rows)
@@ -91,7 +91,7 @@ def count(join: Candidates) -> int:
 
 
 def row_counts(join: Candidates) -> Words:
-    """How many partners each left row has."""
+    """The number of partners of each left row."""
     counts = np.zeros(join.left_rows, np.int64)
     for block, _, by_visit in _all_flagged(join):
         np.add.at(counts, join.left[block.boxes], by_visit)
@@ -99,7 +99,7 @@ def row_counts(join: Candidates) -> Words:
 
 
 def right_counts(join: Candidates) -> Words:
-    """How many partners each right row has."""
+    """The number of partners of each right row."""
     found = np.zeros(len(join.right), np.int64)
     for block, flags, _ in _all_flagged(join):
         _add(block, flags, found)
@@ -134,7 +134,7 @@ def right_exists(join: Candidates) -> Flags:
 
 
 def pairs(join: Candidates, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
-    """All pairs (left row, right row), in chunks of `capacity`; only the last is smaller. No count comes first."""
+    """All pairs (left row, right row), in chunks of `capacity`; only the last is smaller. Does not count first."""
     right = pad_rows(join.right)
     lefts, rights = new_chunk(capacity, right.dtype)
     at = np.zeros(5, np.uint64)
@@ -153,7 +153,7 @@ def pairs(join: Candidates, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]
 
 
 def split(join: Candidates, parts: int) -> list[Candidates]:
-    """The same pairs in several joins of about as many candidates, one after the other; none, if there are none."""
+    """The same pairs in order, in several joins with about equally many candidates; an empty list if there are none."""
     visits = list(join.visits())
     size = max(1, -(-len(visits) // parts))
     return [
@@ -168,9 +168,9 @@ def _all_flagged(join: Candidates) -> Iterator[tuple[Visits, Bytes, Rows]]:
 
 
 def _flag_block(join: Candidates, block: Visits) -> tuple[Bytes, Rows]:
-    """The flags, and how many of each run are flagged."""
+    """The flags, and the number flagged in each run."""
     size = int((block.lasts - block.firsts).sum(dtype=np.int64))
-    flags = np.empty(size + int(STRIDE), np.uint8)  # listing looks a stride ahead
+    flags = np.empty(size + int(STRIDE), np.uint8)  # listing reads a stride ahead
     flags[size:] = 0
     counts = np.empty_like(block.boxes)
     join.flag(*block, flags, counts)
@@ -184,7 +184,7 @@ def _flag_block(join: Candidates, block: Visits) -> tuple[Bytes, Rows]:
 
 @kernel
 def _doubtful(block: Visits, flags: Bytes) -> tuple[Rows, Rows]:
-    """The box and the point of each flag that asks."""
+    """The box and the point of each flag that requires a check."""
     asking = 0
     for q in range(len(flags)):
         asking += flags[q] == ASK
@@ -245,7 +245,7 @@ def _fill(
     lefts: Rows,
     rights: Rows,
 ) -> None:
-    """List pairs of the block until there is no room or no pair left."""
+    """List pairs of the block until the chunk is full or no pair is left."""
     v, done, q = at[VISIT], at[DONE], at[FLAGS]
     out, end = at[FILLED], at[CAPACITY]
     while out < end and v < np.uint64(len(counts)):
@@ -253,7 +253,7 @@ def _fill(
         length = np.uint64(block.lasts[v]) - first
         size = np.uint64(counts[v])
         row = left[block.boxes[v]]
-        if done > ZERO or size > end - out:  # a visit that does not fit in one chunk
+        if done > ZERO or size > end - out:  # the visit does not fit in one chunk
             while done < length and out < end:
                 lefts[out] = row
                 rights[out] = right[first + done]

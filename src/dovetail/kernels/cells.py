@@ -1,20 +1,20 @@
-"""Boxes against points: cells in one dimension or two, and a sweep along one more.
+"""Joins boxes with points: cells in one or two dimensions, and a sweep along one more.
 
-Left rows are boxes, right rows are points. In each dimension, the points within a box are a window of the points'
-order there (see `windows.py`), so cells are cut from that order, not from the numbers.
+Left rows are boxes, right rows are points. In each dimension, the points within a box are a window of the points' order
+there (see `windows.py`), so cells are cut from that order, not from the numbers.
 
         :  . :        :             A box visits the cells that it touches (here three), and in each of them
         :+---:------+ :             the run of points that its window along the sweep holds.
       . :|  .:   .  |.:  .
-        :+---:------+ :             A point is in one cell, so no pair is met twice.
+        :+---:------+ :             A point is in one cell, so no pair is found twice.
       sweep ^   cells ->
 
-Cells adapt to the data. They begin and end where boxes do, so that a box touches few of them in any metric, and
-empty space and many equal points cost nothing extra. Where a visit finds many points the cells are cut finer, so that
-little of what a box visits lies outside of it.
+Cells adapt to the data. They begin and end where boxes do, so a box touches few of them in any metric, and empty space
+and many equal points cost nothing extra. Where a visit contains many points, the cells are cut finer, so that most
+visited points are within the box.
 
 A partitioned plane sweep: Patel, DeWitt, Partition based spatial-merge join, SIGMOD 1996. Deviations: only boxes are
-replicated, so that no reference point is needed to report a pair once; cells follow the data instead of a fixed grid.
+replicated, so no reference point is needed to report a pair once; cells follow the data instead of a fixed grid.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from dovetail.kernels.sorting import sort_codes
 from dovetail.kernels.windows import Rows, Windows, Words
 
 ONE = np.uint64(1)
-GOOD_VISIT = 25.0  # points of a visit that cost about as much as the visit itself
+GOOD_VISIT = 25.0  # points in a visit that cost about as much as the visit itself
 MOST_PARTS = 64.0
 
 
 class Strips(NamedTuple):
-    """One dimension, cut. Points and boxes are numbered along the sweep."""
+    """One dimension, cut into strips. Points and boxes are numbered along the sweep."""
 
     places: Rows  # of the points, in this dimension's order
     points: Rows  # their strips
     starts: Rows  # the windows of the boxes, in this dimension's order
     ends: Rows
-    firsts: Rows  # the first and last strips that they touch
+    firsts: Rows  # the first and last strip that each box touches
     lasts: Rows
 
 
@@ -57,7 +57,7 @@ class Meetings(NamedTuple):
 
 
 class _Cells(NamedTuple):
-    """Those that have points, by strip of the first dimension and then of the second, if there is one."""
+    """The cells that have points, by strip of the first dimension and then of the second, if there is one."""
 
     columns: Words  # the cells of the first dimension's strip x are columns[x] .. columns[x + 1]
     strips: Words  # of the second dimension, by cell
@@ -65,14 +65,14 @@ class _Cells(NamedTuple):
 
 
 class _Load(NamedTuple):
-    """By cell: how many visits it has, and how many points they meet."""
+    """Per cell: the number of visits, and the number of points in them."""
 
     visits: Words
     met: Words
 
 
 def visit(sweep: Windows, *across: Windows) -> Meetings:
-    """Which points the boxes may hold. `across` are the dimensions that are cut, one or two."""
+    """The points that boxes may hold. `across`: the one or two dimensions that are cut."""
     cuts = [_cut(windows.starts, windows.ends, len(windows.right)) for windows in across]
     meetings, cells, load = _visit_cells(sweep, across, cuts)
     columns = np.repeat(np.arange(len(cells.columns) - 1), np.diff(cells.columns))
@@ -85,7 +85,7 @@ def visit(sweep: Windows, *across: Windows) -> Meetings:
 
 
 def _parts(strips: Words, load: _Load, count: int, power: float) -> Words:
-    """Into how many parts each strip is cut: finer cells mean more visits and fewer points in each of them."""
+    """The number of parts each strip is cut into: finer cells mean more visits with fewer points in each."""
     visits, met = (np.bincount(strips, weights, count) for weights in load)
     parts = (met / np.maximum(visits, 1) / GOOD_VISIT) ** power
     whole: Words = np.rint(parts.clip(1, MOST_PARTS)).astype(np.int64)
@@ -93,7 +93,7 @@ def _parts(strips: Words, load: _Load, count: int, power: float) -> Words:
 
 
 def _visit_cells(sweep: Windows, across: Sequence[Windows], cuts: Sequence[Words]) -> tuple[Meetings, _Cells, _Load]:
-    """Points into cells, boxes into the cells that they touch, then a sweep through each."""
+    """Assign points to cells and boxes to the cells that they touch, then sweep through each cell."""
     x = y = _strips(sweep, across[0], cuts[0])
     if len(across) == 1:
         y = y._replace(firsts=np.zeros_like(x.firsts), lasts=np.zeros_like(x.lasts))
@@ -109,7 +109,7 @@ def _visit_cells(sweep: Windows, across: Sequence[Windows], cuts: Sequence[Words
 
 
 def _occupied_cells(x: Rows, y: Rows, width: int, height: int) -> _Cells:
-    """The cells that have points, from the strips of these."""
+    """The cells that have points, given the strips of the points."""
     order, keys = sort_codes(x.astype(np.int64) * height + y)
     new = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
@@ -121,7 +121,7 @@ def _occupied_cells(x: Rows, y: Rows, width: int, height: int) -> _Cells:
 
 @kernel
 def _cut(starts: Rows, ends: Rows, points: int) -> Words:
-    """Cut an order of points where boxes begin and end: one box after the other that does not touch the last."""
+    """Cut an order of points at the starts and ends of boxes, skipping boxes that overlap the last one."""
     cuts = np.empty(2 * len(starts) + 2, np.int64)
     cuts[0] = 0
     out = 1
@@ -154,7 +154,7 @@ def _cut_finer(cuts: Words, parts: Words, most: int) -> Words:
 
 @kernel
 def _strips(sweep: Windows, windows: Windows, cuts: Words) -> Strips:
-    """From one order into another, with what belongs to a row side by side: memory is met at random once each way."""
+    """Convert between two orders, with the data of a row stored together: random access happens only once each way."""
     at = np.empty_like(windows.right)
     by_right = np.empty((len(windows.right), 2), windows.right.dtype)
     for s in range(len(cuts) - 1):
@@ -168,7 +168,7 @@ def _strips(sweep: Windows, windows: Windows, cuts: Words) -> Strips:
         box[0] = windows.starts[i]
         box[1] = windows.ends[i]
         box[2] = 0
-        box[3] = -1  # no strip at all
+        box[3] = -1  # touches no strip
         if windows.starts[i] < windows.ends[i]:
             box[2] = at[windows.starts[i]]
             box[3] = at[windows.ends[i] - 1]
@@ -185,7 +185,7 @@ def _strips(sweep: Windows, windows: Windows, cuts: Words) -> Strips:
 
 @kernel
 def _sort_points(cells: _Cells) -> tuple[Words, Rows]:
-    """Where the points of each cell begin, and all points, as places along the sweep."""
+    """Where the points of each cell begin, and all points, as positions along the sweep."""
     begins = np.zeros(len(cells.strips) + 1, np.int64)
     for i in range(len(cells.points)):
         begins[cells.points[i] + 1] += 1
@@ -216,7 +216,7 @@ def _first_cell(cells: _Cells, column: int, strip: int) -> int:
 
 @kernel
 def _sort_boxes(cells: _Cells, x: Strips, y: Strips) -> tuple[Words, Rows]:
-    """Where the boxes of each cell begin, and all boxes, once for each cell they touch, as places along the sweep."""
+    """Where the boxes of each cell begin, and all boxes along the sweep, once for each cell they touch."""
     begins = np.zeros(len(cells.strips) + 1, np.int64)
     for i in range(len(x.firsts)):
         for column in range(x.firsts[i], x.lasts[i] + 1):
@@ -242,7 +242,7 @@ def _sort_boxes(cells: _Cells, x: Strips, y: Strips) -> tuple[Words, Rows]:
 def _sweep(
     sweep: Windows, point_cells: Words, places: Rows, box_cells: Words, boxes: Rows, load: _Load, most: int
 ) -> Visits:
-    """For each box in each cell, the run of points that are in its window; boxes that meet none are left out."""
+    """For each box in each cell, the run of points in its window; boxes without points are left out."""
     visits = Visits(np.empty_like(boxes), np.empty_like(boxes), np.empty_like(boxes))
     starts, ends = np.empty(most, boxes.dtype), np.empty(most, boxes.dtype)
     firsts, lasts = np.empty(most, boxes.dtype), np.empty(most, boxes.dtype)
@@ -257,7 +257,7 @@ def _sweep(
             firsts[k] = lasts[k] = end
         i = a = np.uint64(0)
         j = b = np.uint64(point_cells[c])
-        while (i < count and j < end) or (a < count and b < end):  # two merges side by side, as in `band.py`
+        while (i < count and j < end) or (a < count and b < end):  # two interleaved merges, as in `band.py`
             if i < count and j < end:
                 behind = np.uint64(places[j] < starts[i])
                 firsts[i] = j + behind

@@ -1,20 +1,20 @@
 """Hash tables and sets that take few bytes per row.
 
-The table is for rows that are numbered without gaps and of which some leave:
+The table is for rows that are numbered without gaps, and some of which are removed:
 
-    heads[bucket]   the latest row of a bucket, plus one; 0 = none. The bucket is the hash's place in equal ranges
+    heads[bucket]   the latest row of a bucket, plus one; 0 = none. The bucket is the hash's position in equal ranges
     nexts[row]      the next row of its bucket, plus one
-    tags[row]       eight other bits of its hash: one in 256 candidates of another hash is not told apart
+    tags[row]       eight other bits of its hash: one in 256 candidates with another hash is not recognised
 
-Probing goes in rounds as in hash_table.py. Rows that leave are found without their hashes: the links themselves say
-which bucket a row is in.
+Probing goes in rounds as in hash_table.py. Rows are removed without knowing their hashes: the links show which bucket a
+row is in.
 
-The set says which hashes have been seen before, in four bytes each:
+The set records which hashes have been seen before, in four bytes each:
 
     slots[place]    0, or the low half of a hash; the place is where its high half falls, or the next free one
 
-Two different hashes are taken for one only if their low halves agree and they lie side by side: about once in a
-thousand sets of a million. Callers must tolerate that.
+Two different hashes are mistaken for one only if their low halves agree and they are stored next to each other: about
+once in a thousand sets of a million. Callers must tolerate that.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def append(heads: Links, nexts: Links, tags: Tags, hashes: Words, first_row: int
 
 @kernel
 def remove(heads: Links, nexts: Links, tags: Tags, gone: NDArray[np.bool_]) -> None:
-    """Forget the rows that are marked; those behind them move up. Works in place."""
+    """Remove the marked rows; later rows move up. Works in place."""
     for bucket in range(len(heads)):
         entry = heads[bucket]
         heads[bucket] = 0
         while entry:
             row = entry - 1
             entry = nexts[row]
-            nexts[row] = bucket  # for a moment, the links say where each row belongs
+            nexts[row] = bucket  # temporarily, links say which bucket each row belongs to
     kept = 0
     for row in range(len(gone)):
         if not gone[row]:
@@ -78,7 +78,7 @@ def start(heads: Links, hashes: Words) -> tuple[Words, Words]:
     active = 0
     for i in range(len(hashes)):
         entry = np.int64(heads[bucket_of(hashes[i], len(heads))])
-        probing[active] = i  # written in any case, kept only if there is an entry
+        probing[active] = i  # always written, but kept only if there is an entry
         entries[active] = entry
         active += entry != 0
     return probing[:active], entries[:active]
@@ -88,7 +88,7 @@ def start(heads: Links, hashes: Words) -> tuple[Words, Words]:
 def walk(
     nexts: Links, tags: Tags, hashes: Words, probing: Words, entries: Words, capacity: int
 ) -> tuple[Words, Words, int]:
-    """Candidates (probing row, resident row), and how many walks are unfinished, as in hash_table.py."""
+    """Candidates (probing row, resident row), and the number of unfinished walks, as in hash_table.py."""
     out_probing = np.empty(capacity, np.int64)
     out_resident = np.empty(capacity, np.int64)
     out = 0
@@ -111,12 +111,12 @@ def walk(
 
 @kernel
 def mark_seen(slots: NDArray[np.uint32], hashes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Note the hashes, and say which of them had been noted before. There must be more slots than hashes in all."""
+    """Record the hashes, and return which had been recorded before. There must be more slots than hashes in total."""
     before = np.zeros(len(hashes), np.bool_)
     places = np.uint64(len(slots))
     for i in range(len(hashes)):
         word = np.uint64(hashes[i])
-        low = np.uint32((word & LOW_HALF) | ONE)  # 0 is free
+        low = np.uint32((word & LOW_HALF) | ONE)  # 0 marks a free slot
         place = np.int64(((word >> HALF) * places) >> HALF)
         while slots[place] != 0 and slots[place] != low:
             place = np.int64((place + 1) % len(slots))

@@ -1,10 +1,10 @@
-"""One decorator for all kernels, and where their machine code is cached.
+"""The decorator for all kernels, and the cache for their machine code.
 
-Compiling takes seconds, loading from the cache a fraction of one. The cache consists of pickles, so it is in a
-directory that no other user can write to, or there is none. Numba raises when the cache cannot be written, so the
-directory is probed first. In it, machine code is found by the contents of the sources: another environment or checkout
-with the same kernels has it, and a kernel is compiled again when one that it calls has changed. What no process has
-used for a month is removed.
+Compiling takes seconds, loading from the cache a fraction of a second. The cache consists of pickles, so it is in a
+directory that no other user can write to; otherwise there is no cache. Numba raises an error if the cache cannot be
+written, so the directory is tested first. Machine code is found by the contents of the sources: another environment or
+checkout with the same kernels can use it, and a kernel is compiled again when a kernel that it calls has changed. Code
+that no process has used for a month is removed.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger("dovetail.kernels")
 
-UNUSED_SECONDS = 30 * 24 * 3600  # after which machine code is removed
+UNUSED_SECONDS = 30 * 24 * 3600  # after this time machine code is removed
 
 
 def _find_cache() -> tuple[Path | None, str]:
-    """A private directory that Numba can write to; if there is none, why."""
+    """A private directory that Numba can write to; if there is none, the reason."""
     objections = []
     for path, temporary in _candidates():
         try:
@@ -59,7 +59,7 @@ def _find_cache() -> tuple[Path | None, str]:
 
 
 def _candidates() -> Iterator[tuple[Path, bool]]:
-    """The directory that the user names; otherwise one in the user's cache, then a temporary one."""
+    """The directory that the user has set; otherwise one in the user's cache, then a temporary one."""
     named, cache = os.environ.get("NUMBA_CACHE_DIR"), user_cache()
     if named:
         yield Path(named).absolute() / "dovetail", False
@@ -70,7 +70,7 @@ def _candidates() -> Iterator[tuple[Path, bool]]:
 
 
 def _lock(directory: Path, how: int = fcntl.LOCK_SH) -> int:
-    """Until the process ends, systemd does not clear the directory away, after which another user could make it."""
+    """Keeps systemd from removing the directory while this process runs; afterwards another user could create it."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
@@ -93,7 +93,7 @@ _kernels: list[Any] = []
 
 @contextmanager
 def _numba_settings(**settings: str) -> Iterator[None]:
-    """Settings of Numba for a moment: other libraries keep theirs."""
+    """Change settings of Numba temporarily: other libraries keep theirs."""
     with _setting:
         before = {name: getattr(numba.config, name) for name in settings}
         try:
@@ -106,9 +106,9 @@ def _numba_settings(**settings: str) -> Iterator[None]:
 
 
 class CacheByContents(UserProvidedCacheLocator):
-    """Numba names a directory by the place of a source, and looks for changes in that one file only.
+    """Numba names a cache directory by the path of a source, and checks only that file for changes.
 
-    Machine code of a kernel contains that of the kernels it calls, which may be in other files.
+    The machine code of a kernel contains that of the kernels it calls, which may be in other files.
     """
 
     @classmethod
@@ -122,7 +122,7 @@ class CacheByContents(UserProvidedCacheLocator):
 
 @cache
 def _keep(directory: Path) -> None:
-    """Mark machine code as used until this process ends. The first process of a version removes what nobody uses."""
+    """Mark machine code as used until this process ends. The first process of a version removes unused code."""
     with suppress(OSError):
         is_new = not directory.exists()
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -147,7 +147,7 @@ def _remove_unused(cache: Path) -> None:
 
 @cache
 def _digest(directory: Path) -> str:
-    """It changes with any source in the directory, and with any kernel of this package."""
+    """A digest of all sources in the directory, and of all kernels of this package."""
     digest = hashlib.sha256()
     for source in sorted({*directory.glob("*.py"), *Path(__file__).parent.glob("*.py")}):
         digest.update(f"{source.name} {source.stat().st_size}\n".encode() + source.read_bytes())
@@ -159,7 +159,7 @@ def kernel(function: F) -> F:
     if _directory is None:
         compiled = numba.njit(function, nogil=True, error_model="numpy")
     else:
-        # In this directory only: Numba would try others, which have not been checked.
+        # Only in this directory: Numba would try others, which have not been checked.
         with _numba_settings(CACHE_DIR=str(_directory), CACHE_LOCATOR_CLASSES=f"{__name__}.{CacheByContents.__name__}"):
             compiled = numba.njit(function, cache=True, nogil=True, error_model="numpy")
     _kernels.append(compiled)
@@ -169,8 +169,8 @@ def kernel(function: F) -> F:
 def _load_numba() -> None:
     """Load the part of Numba that every kernel needs, without SciPy.
 
-    Numba imports scipy.linalg there, only to know whether it is installed, which takes a third of a second. Functions
-    that do linear algebra import it themselves.
+    Numba imports scipy.linalg there, only to check whether it is installed; this takes a third of a second. Functions
+    that use linear algebra import it themselves.
     """
     if getattr(numba.config, "DISABLE_JIT", False) or "scipy.linalg" in sys.modules:
         return
@@ -198,9 +198,9 @@ _load_numba()
 
 @contextmanager
 def compiling_reported(report: Callable[[bool], object]) -> Iterator[None]:
-    """Call `report` with True when a kernel begins to be compiled in here, and with False when it is done.
+    """Call `report` with True when compiling a kernel starts in this context, and with False when it is done.
 
-    Loading one from the cache is not reported. Kernels that a kernel calls are compiled within it.
+    Loading from the cache is not reported. Kernels that a kernel calls are compiled within it.
     """
     listener = _Listener(report)
     with event.install_listener("numba:compile", listener):
@@ -223,7 +223,7 @@ class _Listener(event.Listener):
 
 
 class Cache(NamedTuple):
-    """Where this process keeps machine code, and of how many kernels there is some."""
+    """Where this process keeps machine code, and for how many kernels."""
 
     directory: str | None
     objections: str  # why there is no directory
@@ -232,7 +232,7 @@ class Cache(NamedTuple):
 
 
 def inspect_cache() -> Cache:
-    """The cache as it is now. Kernels are compiled for the types of their arguments: some of these may be missing."""
+    """The current state of the cache. Kernels are compiled per argument types; code for some types may be missing."""
     package = importlib.import_module("dovetail.kernels")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"dovetail.kernels.{module.name}")
@@ -241,7 +241,7 @@ def inspect_cache() -> Cache:
 
 
 def _is_compiled(kernel: Any) -> bool:
-    """Whether Numba has an index of its machine code, in a directory that is named by what the sources say."""
+    """Whether Numba's index has machine code of the kernel, in the directory for the current sources."""
     if not hasattr(kernel, "py_func"):  # NUMBA_DISABLE_JIT
         return False
     code = kernel.py_func.__code__

@@ -1,4 +1,4 @@
-"""How much of a line intervals cover, each stretch once: those of a group in the order of their starts."""
+"""The length that intervals cover, counting overlaps once. Intervals of a group are in order of their starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_lengths(
     ends: NDArray[Number],
     covered: NDArray[Number],
 ) -> None:
-    """Add what the intervals cover to that of their groups; `order` is by group, then by start."""
+    """Add the length that the intervals cover to that of their groups; `order` is by group, then by start."""
     group = np.int64(-1)
     reached = starts[0] if len(starts) else covered[0]
     for place in range(len(order)):

@@ -1,4 +1,4 @@
-"""Compare every left row with every right row: the definition of a join, in a tight loop."""
+"""Compares every left row with every right row: the definition of a join, in a tight loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dovetail.kernels.compiling import kernel
 
 Words = NDArray[np.int64]
-Matrix = NDArray[np.int64]  # one line of codes per predicate
+Matrix = NDArray[np.int64]  # one row of codes per predicate
 
 EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL = range(6)
 
@@ -30,9 +30,9 @@ def holds(operator: int, a: np.int64, b: np.int64) -> bool:
 
 @kernel
 def cross_join(left: Matrix, right: Matrix, operators: Words, start: int, capacity: int) -> tuple[Words, Words, int]:
-    """Pairs that satisfy all predicates, for left rows from `start` on while they surely fit in `capacity` pairs.
+    """Pairs that satisfy all predicates, for left rows from `start` on that certainly fit in `capacity` pairs.
 
-    Returns the pairs and the left row to go on with. `capacity` must be at least the number of right rows.
+    Returns the pairs and the left row to continue with. `capacity` must be at least the number of right rows.
     """
     n = left.shape[1]
     m = right.shape[1]

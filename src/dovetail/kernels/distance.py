@@ -1,16 +1,16 @@
 """Points within a Euclidean distance, in two dimensions or three.
 
-    . .   :          Boxes of the radius around the left points visit cells of right points (`cells.py`); of what they
-     +-:-----+       meet, the sum of the squares decides. One dimension is swept, the others are cut.
+    . .   :          Boxes of the radius around the left points visit cells of right points (`cells.py`); for the points
+     +-:-----+       visited, the sum of squares decides. One dimension is swept, the others are cut.
      | :  o  |  .
      +-:-----+       Exact as written: sqrt((lx - rx)² + (ly - ry)²) <= radius, computed in doubles from left to right.
        : .
 
-No root is taken: computed roots never fall when the sum rises, so there is a largest sum whose root is still within the
-radius, and it is found once. Where the condition was spelled another way (squares against a constant, another order of
-the sum), the pairs very near to the radius are asked about.
+No root is computed per pair: computed roots never fall when the sum rises, so there is a largest sum whose root is
+still within the radius, and it is determined once. If the condition is spelled another way (squares against a constant,
+another order of the sum), pairs very close to the radius are checked.
 
-NaN and infinite coordinates are never near to anything. What to do with the join is said in `candidates.py`.
+NaN and infinite coordinates never match. `candidates.py` describes what can be done with the join.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from dovetail.kernels.windows import Check, Rows
 
 Floats = NDArray[np.float64]
 
-STEP = 2.0**-45  # how far, relative to the sum, another spelling can be off
+STEP = 2.0**-45  # relative error of another spelling, at most
 LARGEST = float(np.finfo(np.float64).max)
 SMALLEST = float(np.finfo(np.float64).tiny)  # below, squares lose digits
-UNSEEN = 2.0**-537  # a difference whose square is nothing
+UNSEEN = 2.0**-537  # a smaller difference has a square of zero
 
 
 class _Points(NamedTuple):
@@ -44,7 +44,7 @@ class _Points(NamedTuple):
 
 
 class _Limits(NamedTuple):
-    """Sums up to `sure` are near, sums above `near` are not; those in between are asked about."""
+    """Sums up to `sure` are near, sums above `near` are not; those in between are checked."""
 
     sure: float
     near: float
@@ -60,13 +60,13 @@ def prepare(
 ) -> Candidates:
     """Partners are at most `radius` apart (less, if not closed). `left` and `right` are two or three coordinates.
 
-    `check` decides where rounding might, if the condition is not written as above; distances that it computes may be
-    off by `slack` and a little.
+    `check` decides where rounding might, if the condition is not written as above; the distances it computes may be off
+    by slightly more than `slack`.
     """
     limits = _Limits(*limits_of(radius, closed, check is not None, slack))
     reach = reach_of(limits.near)
     bands = [band.prepare_floats(mine, theirs, -reach, reach) for mine, theirs in zip(left, right, strict=True)]
-    sweep, *across = sorted(bands, key=windows.count)  # the sweep is the finer sieve
+    sweep, *across = sorted(bands, key=windows.count)  # sweep along the most selective one
     met = visit(sweep, *across)
     boxes = _points([mine[met.left] for mine in left])
     points = _points([theirs[met.right] for theirs in right])
@@ -94,9 +94,9 @@ def largest_sum(radius: float, closed: bool) -> float:
 
 
 def limits_of(radius: float, closed: bool, asked: bool, slack: float) -> tuple[float, float]:
-    """Sums of squares that are surely near, and those above which none is; one and the same, if nothing is asked.
+    """The sum of squares up to which all are near, and the one above which none is; equal if nothing is checked.
 
-    Either may be beyond all numbers: then none is sure, or none is too far.
+    Either may be out of range: then none is certainly near, or none is certainly too far.
     """
     if not asked:
         return (largest_sum(radius, closed),) * 2
@@ -107,7 +107,7 @@ def limits_of(radius: float, closed: bool, asked: bool, slack: float) -> tuple[f
 
 
 def reach_of(total: float) -> float:
-    """How far apart two points can be in one dimension if the sum of the squares is at most `total`."""
+    """The largest distance of two points in one dimension if the sum of squares is at most `total`."""
     return min(max(math.sqrt(total) * (1 + STEP), UNSEEN), LARGEST) if total >= 0 else -1.0
 
 

@@ -1,13 +1,13 @@
-"""Count and aggregate points that dominate others in two ranks, without enumerating one pair.
+"""Counts and aggregates points that dominate others in two ranks, without enumerating pairs.
 
     added by the sweep, by position    .  .  v  .  v  v  .  v        v: value of a right row; .: not added yet
-    a left row                            start ^--------->          its aggregate is over what is added from here on
+    a left row                            start ^--------->          its aggregate covers what is added from here on
 
 Positions, `start`, `reach` and `added` are those of `kernels.two_inequalities`, and so is the sweep, from the last left
-row to the first. An addition and a look-up cost O(log n) each: a Fenwick tree over positions, read towards the end, in
-which a node combines the values at the positions that lead to it. Nothing is ever subtracted, so floats lose nothing to
-cancellation and infinities do no harm. Counting is faster still: ones are counted within 64-bit words, running counts
-kept for blocks of 64 words, and the tree is over blocks only.
+row to the first. An addition and a look-up cost O(log n) each: a Fenwick tree over positions, read towards the end; a
+node combines the values at the positions that lead to it. Nothing is ever subtracted, so floats lose nothing to
+cancellation, and infinities are handled. Counting is faster still: bits are counted within 64-bit words, running counts
+are kept for blocks of 64 words, and the tree is over blocks only.
 
 P. M. Fenwick, A New Data Structure for Cumulative Frequency Tables, Software: Practice and Experience 24(3), 1994.
 """
@@ -33,11 +33,11 @@ WITHIN = np.uint64(63)
 
 @kernel
 def count_dominating(start: Rows, reach: Rows, added: Rows, counts: Words) -> np.int64:
-    """How many pairs there are; fills `counts`, unless it is empty, with how many each left row has."""
+    """The number of pairs. Fills `counts`, unless it is empty, with the number for each left row."""
     blocks = (np.uint64(len(added)) >> (WORD + WORD)) + ONE
     words = np.zeros(blocks << WORD, np.uint64)
-    later = np.zeros(blocks << WORD, np.uint16)  # ones in the later words of the same block
-    tree = np.zeros(blocks, np.int64)  # read for the ones in later blocks
+    later = np.zeros(blocks << WORD, np.uint16)  # ones in later words of the same block
+    tree = np.zeros(blocks, np.int64)  # counts the ones in later blocks
     total = np.int64(0)
     to_add = np.uint64(len(added))
     for k in range(len(start) - 1, -1, -1):
@@ -49,7 +49,7 @@ def count_dominating(start: Rows, reach: Rows, added: Rows, counts: Words) -> np
             node = w >> WORD
             first = node << WORD
             within = np.uint16(w & WITHIN)
-            for i in range(np.uint16(64)):  # always all 64, so that it is a few vector instructions
+            for i in range(np.uint16(64)):  # always all 64, which compiles to a few vector instructions
                 later[first + i] += np.uint16(i < within)
             while node > NONE:
                 tree[node] += 1
@@ -81,7 +81,7 @@ def sum_dominating(start: Rows, reach: Rows, added: Rows, values: NDArray[Number
                 tree[node] += values[to_add]
                 node &= node - ONE
         node = np.uint64(start[k]) + ONE
-        total = tree[0]  # never added to: zero
+        total = tree[0]  # nothing is ever added to this entry: zero
         while node < np.uint64(len(tree)):
             total += tree[node]
             node += node & (~node + ONE)

@@ -1,14 +1,14 @@
-"""Join on equal codes: the right side in buckets, the left side looks up its own.
+"""Joins on equal codes: the right side is stored in buckets, and left rows look up their codes.
 
     starts    0   2   2   5 …        where each bucket begins
-    codes     7 7   |   | 3 3 9      by bucket, ascending within it: equal codes are neighbours
+    codes     7 7   |   | 3 3 9      by bucket, ascending within it, so equal codes are adjacent
     rows      4 0   |   | 2 6 1      the right row of each
 
-Codes that lie close together are their own buckets, and nothing has to be compared; others are spread by multiplication
-(Knuth, TAOCP 3, section 6.4). Left rows keep their order, and a left row's partners theirs. Nothing is sorted but
-buckets, which have about one code each.
+Codes in a narrow range are their own buckets, and need no comparison; others are spread by multiplication (Knuth, TAOCP
+3, section 6.4). Left rows keep their order, and so do the partners of a left row. Only buckets are sorted; they have
+about one code each.
 
-Codes may be hashes: rows with equal hashes have equal keys, unless the hashes collide. `same_codes` and `same_strings`
+Codes may be hashes: rows with equal hashes have equal keys unless hashes collide. `same_codes` and `same_strings`
 compare the keys of the pairs that `pairs_to_compare` lists.
 """
 
@@ -36,17 +36,17 @@ Number = TypeVar("Number", np.float64, np.int64)
 ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio
 HALF = np.uint64(32)
 BITS = 64
-PART_BITS = 6  # of the number of a part
-SPARSE = 4  # codes that could be there for each that is, so that each may be a bucket
-FEW = 1 << 16  # buckets that are never too many
-FAR, NEAR = 32, 16  # look-ups whose bucket, and whose codes, are fetched from memory meanwhile
-SHORT = 8  # codes that are looked through one by one
+PART_BITS = 6  # bits of the number of a part
+SPARSE = 4  # times the number of codes that the range may have, for each code to be a bucket
+FEW = 1 << 16  # a number of buckets that is always acceptable
+FAR, NEAR = 32, 16  # look-ups ahead whose bucket, and whose codes, are prefetched
+SHORT = 8  # up to this number, codes are searched one by one
 GAPS = np.array([1750, 701, 301, 132, 57, 23, 10, 4, 1])  # of Shell's sort (Ciura 2001)
-AHEAD = 16  # strings that are fetched from memory while others are compared
+AHEAD = 16  # strings ahead that are prefetched
 
 
 class Buckets(NamedTuple):
-    """The right side. Where codes are their own buckets, `codes` is empty and `low` the first of them."""
+    """The right side. If codes are their own buckets, `codes` is empty and `low` is the first one."""
 
     starts: Rows  # of each bucket, and the end
     codes: Words
@@ -62,7 +62,7 @@ class Equality(NamedTuple):
     ends: Rows
     rows: Rows
     first: int
-    left_rows: int  # of the whole side
+    left_rows: int  # size of the whole side
 
 
 def prepare(left: Words, right: Words) -> Equality:
@@ -98,7 +98,7 @@ def _extremes(codes: Words) -> tuple[int, int]:
 
 
 def _fill_in_parts(codes: Words, buckets: Buckets, parts: list[tuple[int, int]]) -> None:
-    """Each thread fills consecutive buckets: rows are moved to those of their buckets first."""
+    """Each thread fills consecutive buckets; rows are first moved to the part of their buckets."""
     last = len(buckets.starts) - 2
     shift = max(0, last.bit_length() - (PIECES * len(parts) - 1).bit_length(), last.bit_length() - PART_BITS)
     number = (last >> shift) + 1
@@ -123,7 +123,7 @@ def _fill_in_parts(codes: Words, buckets: Buckets, parts: list[tuple[int, int]])
         starts += starts.dtype.type(start)
 
     in_threads([partial(choose, part, *range_) for part, range_ in enumerate(parts)])
-    places.ravel()[1:] = np.cumsum(counts)[:-1]  # part by part, and in each of them range by range
+    places.ravel()[1:] = np.cumsum(counts)[:-1]  # by part, and within each part by range
     in_threads([partial(move, part, *range_) for part, range_ in enumerate(parts)])
     in_threads([partial(fill, part) for part in range(number)])
 
@@ -134,7 +134,7 @@ def count(join: Equality) -> int:
 
 
 def row_counts(join: Equality) -> Words:
-    """How many partners each left row has."""
+    """The number of partners of each left row."""
     counts = np.zeros(join.left_rows, np.int64)
     counts[join.first : join.first + len(join.starts)] = join.ends - join.starts
     return counts
@@ -153,17 +153,17 @@ def right_exists(join: Equality) -> Flags:
 
 
 def row_sums(join: Equality, values: NDArray[Number]) -> NDArray[Number]:
-    """For each left row, the sum of its partners' `values` (one per right row); 0 where it has none."""
+    """For each left row, the sum of its partners' `values` (one per right row); 0 if it has none."""
     return windows.row_sums(_in_order(join), values)
 
 
 def smallest_partners(join: Equality, codes: Words) -> Rows:
-    """For each left row, the partner with the smallest code; -1 without one. For the largest, give `~codes`."""
+    """For each left row, the partner with the smallest code; -1 if it has none. For the largest, pass `~codes`."""
     return windows.smallest_partners(_in_order(join), codes)
 
 
 def _in_order(join: Equality) -> Windows:
-    """The same as windows that ascend."""
+    """The same as ascending windows."""
     order = np.argsort(join.starts, kind="stable").astype(join.starts.dtype)
     return Windows(order, join.rows, join.starts[order], join.ends[order])
 
@@ -185,13 +185,13 @@ def pairs(join: Equality, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
     if capacity < 1:
         raise ValueError(f"a chunk needs room for at least one pair, not {capacity}")
     type_ = row_type(join.left_rows)
-    at = np.zeros(2, np.uint64)  # position in `starts`, and how many of its partners are out
+    at = np.zeros(2, np.uint64)  # position in `starts`, and how many of its partners are already listed
     while True:
         lefts, rights = np.empty(capacity, type_), np.empty(capacity, join.rows.dtype)
         size = int(_emit(join, at, lefts, rights))
         if size < capacity:
             if size:
-                yield lefts[:size].copy(), rights[:size].copy()  # so that what is not used is given back
+                yield lefts[:size].copy(), rights[:size].copy()  # copied so that unused memory is released
             return
         yield lefts, rights
 
@@ -217,7 +217,7 @@ def _choose_parts(codes: Words, buckets: Buckets, shift: np.uint64, numbers: Byt
 
 @kernel
 def _move(codes: Words, first: int, numbers: Bytes, places: Words, moved: Words, rows: Rows) -> None:
-    """Each code, and its row, to the next place of its part."""
+    """Move each code and its row to the next free place of its part."""
     for i in range(len(codes)):
         place = np.uint64(places[numbers[i]])
         moved[place] = codes[i]
@@ -226,10 +226,10 @@ def _move(codes: Words, first: int, numbers: Bytes, places: Words, moved: Words,
 
 
 def _fill(codes: Words, numbers: Rows, first: int, buckets: Buckets) -> None:
-    """Rows into their buckets, of which these are those from bucket `first` on.
+    """Put rows into their buckets; these are the buckets from `first` on.
 
-    Counts, then where each bucket ends, then, from the last row to the first, where it begins. Rows are numbered by
-    their place, or as `numbers` says.
+    Computes the counts, then the end of each bucket, then, from the last row to the first, its start. Rows are numbered
+    by position, or by `numbers`.
     """
     if len(buckets.codes):
         _fill_spread(codes, numbers, np.uint64(first), buckets)
@@ -338,7 +338,7 @@ def _find_dense(buckets: Buckets, codes: Words, starts: Rows, ends: Rows) -> Non
         if i + FAR < len(codes):
             later = np.uint64(codes[i + FAR]) - np.uint64(buckets.low)
             prefetch(buckets.starts, later if later < last else np.uint64(0))
-        bucket = np.uint64(codes[i]) - np.uint64(buckets.low)  # below `low` it is beyond all
+        bucket = np.uint64(codes[i]) - np.uint64(buckets.low)  # codes below `low` wrap to beyond all buckets
         here = bucket < last
         bucket = bucket if here else np.uint64(0)
         starts[i] = buckets.starts[bucket]
@@ -347,7 +347,7 @@ def _find_dense(buckets: Buckets, codes: Words, starts: Rows, ends: Rows) -> Non
 
 @kernel
 def _first(codes: Words, start: np.uint64, end: np.uint64, code: np.int64) -> np.uint64:
-    """The first place in an ascending range whose code is not smaller."""
+    """The first position in an ascending range whose code is not smaller."""
     while start < end:
         middle = (start + end) >> np.uint64(1)
         if codes[middle] < code:
@@ -359,7 +359,7 @@ def _first(codes: Words, start: np.uint64, end: np.uint64, code: np.int64) -> np
 
 @kernel
 def _behind(codes: Words, start: np.uint64, end: np.uint64, code: np.int64) -> np.uint64:
-    """The first place in an ascending range whose code is larger."""
+    """The first position in an ascending range whose code is larger."""
     while start < end:
         middle = (start + end) >> np.uint64(1)
         if codes[middle] <= code:
@@ -371,7 +371,7 @@ def _behind(codes: Words, start: np.uint64, end: np.uint64, code: np.int64) -> n
 
 @kernel
 def _emit(join: Equality, at: NDArray[np.uint64], lefts: Rows, rights: Rows) -> np.uint64:
-    """Fill both arrays with the next pairs; returns how many, fewer than there is room for only at the end."""
+    """Fill both arrays with the next pairs; returns how many. Only at the end are they fewer than fit."""
     k = at[0]
     n = np.uint64(len(join.starts))
     capacity = np.uint64(len(lefts))
@@ -396,7 +396,7 @@ def _emit(join: Equality, at: NDArray[np.uint64], lefts: Rows, rights: Rows) -> 
 
 
 def pairs_to_compare(join: Equality) -> tuple[Rows, Rows]:
-    """Pairs (left row, right row) that tell whether all keys of each range are equal.
+    """The pairs (left row, right row) to compare to know whether all keys of each range are equal.
 
     Every left row with the first of its partners, then the other partners with one left row.
     """

@@ -4,8 +4,8 @@
     links[2 row]         the row's hash
     links[2 row + 1]     the next row of its bucket, plus one, so that a row's hash and successor share a cache line
 
-Probing walks all buckets of a batch in rounds, one link per round: the loads of a round do not depend on each other and
-nothing branches on data, so that the memory system is kept busy instead of waited for.
+Probing walks all buckets of a batch in rounds, one link per round. The loads of a round are independent, and nothing
+branches on data, so memory latency is hidden.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dovetail.kernels.instructions import prefetch
 Words = NDArray[np.int64]
 Heads = NDArray[np.int32]
 
-FAR = 32  # rows ahead, whose bucket or link is fetched from memory meanwhile
+FAR = 32  # rows ahead whose bucket or link is prefetched
 
 
 @kernel
@@ -38,7 +38,7 @@ def append(heads: Heads, links: Words, hashes: Words, first_row: int) -> None:
 
 @kernel
 def relink(heads: Heads, links: Words, rows: int) -> None:
-    """Link all rows anew into an empty array of heads of another size."""
+    """Rebuild all links for an empty array of heads of another size."""
     mask = np.int64(len(heads) - 1)
     for row in range(rows):
         if row + FAR < rows:
@@ -59,7 +59,7 @@ def start(heads: Heads, hashes: Words) -> tuple[Words, Words]:
         if i + FAR < len(hashes):
             prefetch(heads, hashes[i + FAR] & mask)
         entry = np.int64(heads[hashes[i] & mask])
-        probing[active] = i  # written in any case, kept only if there is an entry
+        probing[active] = i  # always written, but kept only if there is an entry
         entries[active] = entry
         active += entry != 0
     return probing[:active], entries[:active]
@@ -67,10 +67,10 @@ def start(heads: Heads, hashes: Words) -> tuple[Words, Words]:
 
 @kernel
 def walk(links: Words, hashes: Words, probing: Words, entries: Words, capacity: int) -> tuple[Words, Words, int]:
-    """Follow the links for as many rounds as surely fit in `capacity` pairs.
+    """Follow the links for as many rounds as certainly fit in `capacity` pairs.
 
-    Returns the pairs (probing row, resident row) and how many walks are unfinished: they are at the front of `probing`
-    and `entries`, which are overwritten. `capacity` must be at least the number of walks.
+    Returns the pairs (probing row, resident row) and the number of unfinished walks: these are at the front of
+    `probing` and `entries`, which are overwritten. `capacity` must be at least the number of walks.
     """
     out_probing = np.empty(capacity, np.int64)
     out_resident = np.empty(capacity, np.int64)

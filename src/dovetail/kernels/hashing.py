@@ -19,7 +19,7 @@ Hashes = NDArray[np.int64]
 
 FIRST = np.uint64(0xFF51AFD7ED558CCD)  # the constants of MurmurHash3's 64-bit finaliser
 SECOND = np.uint64(0xC4CEB9FE1A85EC53)
-ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads what is combined
+ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads combined hashes
 SHIFT = np.uint64(33)
 EIGHT = np.uint64(8)
 
@@ -34,7 +34,7 @@ def mix(x: np.uint64) -> np.uint64:
 
 
 def hash_codes(codes: NDArray[np.int64]) -> Hashes:
-    """One hash per code, different for different codes."""
+    """One hash per code; different codes have different hashes."""
     hashes = np.empty(len(codes), np.int64)
     in_ranges(lambda start, end: _hash_codes(codes[start:end], hashes[start:end]), len(codes))
     return hashes
@@ -48,7 +48,7 @@ def hash_strings(offsets: NDArray[Any], data: NDArray[np.uint8]) -> Hashes:
 
 
 def combine(hashes: Hashes, more: Hashes) -> None:
-    """Fold the hashes of one more key into `hashes`, in place."""
+    """Combine the hashes of one more key into `hashes`, in place."""
     in_ranges(lambda start, end: _combine(hashes[start:end], more[start:end]), len(hashes))
 
 
@@ -82,6 +82,6 @@ def _combine(hashes: Hashes, more: Hashes) -> None:
 
 
 def partitions_of(hashes: Hashes, partitions: int) -> NDArray[np.int64]:
-    """The partition of each hash: its place in as many equal ranges."""
+    """The partition of each hash: its position in this number of equal ranges."""
     high = hashes.view(np.uint64) >> np.uint64(32)
     return ((high * np.uint64(partitions)) >> np.uint64(32)).view(np.int64)

@@ -1,7 +1,7 @@
-"""Instructions of the machine that Numba has no name for.
+"""Machine instructions that Numba does not expose.
 
-Bytes are copied and read several times faster than by what Numba makes of slices; nothing checks that they are there.
-Zeros and ones of a 64-bit word are counted by one instruction each. Run as plain Python, the functions do the same.
+Bytes are copied and read several times faster than with Numba's slices; there are no bounds checks. Trailing zeros and
+ones of a 64-bit word are counted by one instruction each. Run as plain Python, the functions do the same.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _compiled_copy(typing: Any, target: Any, at: Any, source: Any, start: Any, s
 
 
 def _read_word(source: Bytes, start: int) -> np.uint64:
-    """Eight bytes, the first of them the highest: such words compare as their bytes do."""
+    """Eight bytes as a big-endian word: such words compare as their bytes do."""
     return np.uint64(int.from_bytes(source[start : start + WORD_BYTES].tobytes(), "big"))
 
 
@@ -56,7 +56,7 @@ def _compiled_read(typing: Any, source: Any, start: Any) -> Any:
 
 
 def _prefetch(source: NDArray[Any], start: int) -> None:
-    """What is there will be read soon."""
+    """Hint that this address will be read soon."""
 
 
 def _compiled_prefetch(typing: Any, source: Any, start: Any) -> Any:
@@ -65,14 +65,14 @@ def _compiled_prefetch(typing: Any, source: Any, start: Any) -> Any:
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
         declared = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
-        builder.call(declared, [address, number(0), number(3), number(1)])  # to read, into all caches, data
+        builder.call(declared, [address, number(0), number(3), number(1)])  # for reading, into all caches, data
         return context.get_dummy_value()
 
     return types.void(source, types.intp), generate
 
 
 def _one_of(compiled: Any, plain: Any) -> Any:
-    """The function that suits how kernels run."""
+    """The function for the way kernels run: compiled or plain Python."""
     return plain if getattr(numba.config, "DISABLE_JIT", 0) else cast(Any, intrinsic(compiled))
 
 
@@ -82,17 +82,17 @@ read_word: Callable[[Bytes, int], np.uint64] = _one_of(_compiled_read, _read_wor
 
 
 def trailing_zeros(word: np.uint64) -> np.uint64:
-    """How many zeros are below the lowest one; `word` must not be 0."""
+    """The number of zeros below the lowest one; `word` must not be 0."""
     return np.uint64((int(word) & -int(word)).bit_length() - 1)
 
 
 def ones(word: np.uint64) -> np.uint64:
-    """How many bits are set."""
+    """The number of bits set."""
     return np.uint64(int(word).bit_count())
 
 
 def _generate(emit: Callable[[Any, Any, Any], Any]) -> Any:
-    """An intrinsic on one 64-bit word; `emit` is given the code generation context, the builder and the word."""
+    """An intrinsic on one 64-bit word; `emit` takes the code generation context, the builder and the word."""
 
     def typed(_typing: Any, _word: Any) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -103,10 +103,10 @@ def _generate(emit: Callable[[Any, Any, Any], Any]) -> Any:
     return intrinsic(typed)
 
 
-# The flag says that the answer for 0 does not matter, which saves an instruction on some machines.
+# The flag says that the result for 0 is undefined, which saves an instruction on some machines.
 _trailing = _generate(lambda context, builder, word: builder.cttz(word, context.get_constant(types.boolean, True)))
 _ones = _generate(lambda _, builder, word: builder.ctpop(word))
 
-# Numba wants the parameter names of an overload and of what it returns to be the same, annotations included.
+# Numba requires an overload and the function it returns to have the same parameter names, including annotations.
 overload(trailing_zeros)(lambda word: lambda word: _trailing(word))
 overload(ones)(lambda word: lambda word: _ones(word))

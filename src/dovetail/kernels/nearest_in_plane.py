@@ -1,13 +1,13 @@
-"""The k nearest points in the plane, by a grid: a few cells around a point hold its neighbours, or a tree does.
+"""The k nearest points in the plane, by a grid; where cells do not suffice, by a tree.
 
-    . | . |        Cells have a few points each, and the points of a line of cells lie side by side in memory. A search
-    --+---+--      looks at the square of cells around a point, and at a larger one as long as its border is nearer
-    . |.o |.       than the last of the list.
+    . | . |        Cells have a few points each, and the points of a row of cells are adjacent in memory. A search
+    --+---+--      checks the square of cells around a point, then a larger one as long as its border is nearer
+    . |.o |.       than the last point of the list.
     --+---+--
-      | . |        What a few squares do not decide, because cells are empty or crowded there, is left to the tree
-                   (`nearest_points.py`), which does not mind how points lie.
+      | . |        Points that a few squares do not decide, because cells are empty or crowded there, are left to the
+                   tree (`nearest_points.py`), which handles any distribution.
 
-Positions in the grid are rounded, and distances are not: borders are taken a little nearer than they are.
+Positions in the grid are rounded, but distances are not: borders are assumed slightly nearer than they are.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from dovetail.kernels.sorting import order_by_count
 
 Cells = NDArray[np.int32]
 
-FEW_POINTS = 1 << 10  # for which the tree is as good
-POINTS = 2.0  # of a cell, at least
+FEW_POINTS = 1 << 10  # below this number, the tree is as good
+POINTS = 2.0  # per cell, at least
 MOST_RINGS = 4
-CROWD = 32  # times the points that are looked for: a square with more of them is left to the tree
-MARGIN = 1e-9  # of a side of a cell
-ROUNDING = 1e-14  # of a coordinate
+CROWD = 32  # times the number of points searched for: a square with more points is left to the tree
+MARGIN = 1e-9  # share of a cell's side
+ROUNDING = 1e-14  # relative error of a coordinate
 
 
 class Grid(NamedTuple):
-    """Right points by cell, line by line."""
+    """Right points by cell, row by row of cells."""
 
     x: Floats
     y: Floats
     rows: Words
-    starts: Cells  # of each cell, and the end
+    starts: Cells  # start of each cell, and the end
     corner: tuple[float, float]
     side: float
     columns: int
@@ -48,7 +48,7 @@ class Grid(NamedTuple):
 
 
 def nearest(left: Floats, right: Floats, k: int, most: float) -> tuple[Words, Words]:
-    """As of `nearest_points.nearest`, without keys."""
+    """Like `nearest_points.nearest`, without keys."""
     rows = np.empty((len(left), k), np.int64)
     sizes = np.full(len(left), -1)
     grid = _grid(right, k) if len(right) >= FEW_POINTS else None
@@ -65,7 +65,7 @@ def nearest(left: Floats, right: Floats, k: int, most: float) -> tuple[Words, Wo
 
 
 def _grid(points: Floats, k: int) -> Grid | None:
-    """None where points do not lie in a plane."""
+    """None if the points do not spread over a plane."""
     kept = np.flatnonzero(np.isfinite(points).all(axis=1))
     if not len(kept):
         return None
@@ -90,7 +90,7 @@ def _grid(points: Floats, k: int) -> Grid | None:
 
 @kernel
 def _cells(points: Floats, grid: Grid) -> Cells:
-    """The cell of each point, or the nearest to it at the border."""
+    """The cell of each point; for points outside, the nearest cell at the border."""
     cells = np.empty(len(points), np.int32)
     for i in range(len(points)):
         column = (points[i, 0] - grid.corner[0]) / grid.side
@@ -103,7 +103,7 @@ def _cells(points: Floats, grid: Grid) -> Cells:
 
 @kernel
 def _search(grid: Grid, left: Floats, order: Words, k: int, most: float, rows: Words, sizes: Words) -> None:
-    """Rows and sizes of left points that are done; the others keep a size below zero."""
+    """Fill in rows and sizes for left points that are done; the others keep a negative size."""
     best = np.empty(k)
     found = np.empty(k, np.int64)
     for place in range(len(order)):

@@ -1,13 +1,13 @@
-"""The nearest interval of each left one: 0 away where they overlap or touch.
+"""The nearest interval of each left one; the distance is 0 if they overlap or touch.
 
     right   |----|   |-----------|     |--|
     left               |---|                      overlaps the second: of those that start before the left one
-                                                  ends, the one that ends last says so
-    left                            |-|           none does: that one is the nearest before it, and the next
-                                                  one to start the nearest behind it
+                                                  ends, the one that ends last decides
+    left                            |-|           none overlaps: that one is the nearest before it, and the next
+                                                  one to start is the nearest after it
 
 Right intervals are in the order of their starts, left ones in the order of their ends. One sweep remembers the right
-interval of every key that ends last. Ends must not come before starts.
+interval of each key that ends last. Ends must not be before starts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dovetail.kernels.compiling import kernel
 
 
 def last_to_end(left_ends: Words, right_starts: Words, right_ends: Words, keys: tuple[Keys, Keys], size: int) -> Rows:
-    """At each left place, that of the right interval which ends last of those of its key that start up to its end."""
+    """For each left position, the right interval of its key that ends last, of those that start before its end."""
     found = np.empty(len(left_ends), np.int32 if len(right_starts) < 2**31 else np.int64)
     memory = np.full(max(size, 1), NONE, found.dtype)
     _sweep(left_ends, right_starts, right_ends, *keys, memory, found)
@@ -52,7 +52,7 @@ def _sweep(
 def nearer(
     left_starts: Words, left_ends: Words, right_starts: Words, right_ends: Words, before: Rows, behind: Rows
 ) -> None:
-    """Put the nearer one of two right intervals into `before`, all by place."""
+    """Put the nearer of two right intervals into `before`, all by position."""
     for i in range(len(before)):
         if behind[i] < 0:
             continue
@@ -69,7 +69,7 @@ def nearer(
 def nearer_floats(
     left_starts: Floats, left_ends: Floats, right_starts: Floats, right_ends: Floats, before: Rows, behind: Rows
 ) -> None:
-    """The same for doubles. A distance that is not finite is none."""
+    """The same for doubles. A distance that is not finite does not count."""
     for i in range(len(before)):
         back = max(left_starts[i] - right_ends[np.uint64(before[i])], 0.0) if before[i] >= 0 else np.inf
         forth = right_starts[np.uint64(behind[i])] - left_ends[i] if behind[i] >= 0 else np.inf

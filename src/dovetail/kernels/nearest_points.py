@@ -1,14 +1,14 @@
-"""The k nearest points in two and more dimensions, by a k-d tree over the right points.
+"""The k nearest points in two or more dimensions, by a k-d tree over the right points.
 
     points in the order of the tree     [ . . . | . . . ‖ . . . | . . . ]      cut at the middle, along the longest side
     boxes                                the smallest around the points of each node
 
-A query goes to the nearer child first and leaves out what is not nearer than the last of its list. Left points are
-queried leaf by leaf, so that those that follow each other walk the same path. Cutting by number keeps the tree even
-whatever the points look like; boxes are tight, so empty space costs nothing.
+A query visits the nearer child first and skips nodes that are no nearer than the last point of its list. Left points
+are queried leaf by leaf, so that consecutive queries take the same path. Cutting by number of points keeps the tree
+balanced for any distribution; boxes are tight, so empty space costs nothing.
 
-With keys, there is a tree for each. Distances are computed as sums of squares from the first dimension to the last, in
-doubles; what has no finite distance to a point is not near to it.
+With keys, there is a tree per key. Distances are sums of squares from the first dimension to the last, in doubles;
+points without a finite distance do not count.
 
 Friedman, Bentley, Finkel, An algorithm for finding best matches in logarithmic expected time, ACM TOMS 3(3), 1977.
 """
@@ -31,31 +31,31 @@ Words = NDArray[np.int64]
 Keys = NDArray[np.int32]
 
 LEAF = 8  # points at most
-FEW_ROWS = 1 << 12  # that are not worth a thread
+FEW_ROWS = 1 << 12  # too few to use another thread
 DEPTH = 64
 NO_ROW = -1
 
 
 class Tree(NamedTuple):
-    """Nodes are numbered from a root; the children of a node follow each other. A leaf has no child."""
+    """Nodes are numbered from a root; the children of a node are consecutive. A leaf has no child."""
 
     points: Floats  # in the order of the tree
     rows: Words  # the right row of each
-    starts: Words  # of each node, where its points begin
+    starts: Words  # for each node, where its points begin
     ends: Words
     children: Words  # the first child of each node; 0: none
-    axes: Words  # along which a node is cut
-    borders: Floats  # and where
-    boxes: Floats  # of each node: the smallest coordinates, then the largest
-    roots: Words  # of each key; -1: it has no points
+    axes: Words  # the axis along which a node is cut
+    borders: Floats  # the position of the cut
+    boxes: Floats  # for each node: the smallest coordinates, then the largest
+    roots: Words  # for each key; -1: it has no points
 
 
 def nearest(
     left: Floats, right: Floats, keys: tuple[Keys, Keys] | None, size: int, k: int, most: float
 ) -> tuple[Words, Words]:
-    """The rows of the nearest right points, ascending by distance, `k` for each left one, and how many there are.
+    """The rows of the `k` nearest right points of each left one, ascending by distance, and their number.
 
-    `most`: the largest sum of squares. Rows beyond the number of a left row are not set.
+    `most`: the largest sum of squares. Entries beyond the number of a left row are undefined.
     """
     rows = np.empty((len(left), k), np.int64)
     sizes = np.zeros(len(left), np.int64)
@@ -74,7 +74,7 @@ def search(
     rows: Words,
     sizes: Words,
 ) -> None:
-    """The same for some left points, or for all of them."""
+    """The same for some left points, or all of them."""
     tree = build(right, None if keys is None else keys[1], size)
     of_key = np.zeros(len(left), np.int32) if keys is None else keys[0]
     near = _leaves(left if some is None else left[some], of_key if some is None else of_key[some], tree)
@@ -86,7 +86,7 @@ def search(
 
 
 def build(points: Floats, keys: Keys | None, size: int) -> Tree:
-    """A tree for each key. Points that are not finite are left out."""
+    """Build a tree for each key. Points that are not finite are left out."""
     rows = np.flatnonzero(np.isfinite(points).all(axis=1))
     if keys is None:
         bounds = np.array([0, len(rows)])
@@ -113,7 +113,7 @@ def build(points: Floats, keys: Keys | None, size: int) -> Tree:
 
 @kernel
 def _count_nodes(bounds: Words) -> int:
-    """How many nodes at most."""
+    """An upper bound for the number of nodes."""
     total = 1
     for key in range(len(bounds) - 1):
         points = bounds[key + 1] - bounds[key]
@@ -128,7 +128,7 @@ def _count_nodes(bounds: Words) -> int:
 @kernel
 def _build(tree: Tree, bounds: Words) -> None:
     dimensions = tree.points.shape[1]
-    used = 1  # no node is number 0: no child is
+    used = 1  # node 0 is not used: 0 means no child
     waiting = np.empty(DEPTH * 2, np.int64)
     for key in range(len(bounds) - 1):
         if bounds[key] == bounds[key + 1]:
@@ -173,11 +173,11 @@ def _build(tree: Tree, bounds: Words) -> None:
 
 @kernel
 def _select(points: Floats, rows: Words, start: int, end: int, middle: int, d: int) -> None:
-    """Put the points in such an order that none before `middle` is behind those from there on, along d."""
+    """Partition the points so that none before `middle` is behind those from there on, along d."""
     low = start
     high = end - 1
     while low < high:
-        # The median of three, so that points in order are no bad case.
+        # The median of three, so that sorted points are not a bad case.
         a, b, c = points[low, d], points[(low + high) // 2, d], points[high, d]
         pivot = max(min(a, b), min(max(a, b), c))
         i = low
@@ -207,7 +207,7 @@ def _select(points: Floats, rows: Words, start: int, end: int, middle: int, d: i
 
 @kernel
 def _leaves(left: Floats, keys: Keys, tree: Tree) -> Keys:
-    """A leaf that is near to each left point; points with the same are neighbours."""
+    """A leaf close to each left point; points with the same leaf are queried together."""
     found = np.zeros(len(left), np.int32)
     for i in range(len(left)):
         if keys[i] >= len(tree.roots) or tree.roots[keys[i]] < 0:

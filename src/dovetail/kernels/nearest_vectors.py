@@ -1,9 +1,9 @@
-"""The k nearest vectors of many dimensions: all distances by a matrix product, the best of them once more exactly.
+"""The k nearest vectors in many dimensions: all distances by a matrix product, then the best ones again, exactly.
 
     |l - r|² = |l|² + |r|² - 2 l·r         off by a rounding error with a known bound
 
-A few more candidates than are wanted are computed as sums of squares, from the first dimension to the last. Where the
-first one that was left out may be as near as the last that was kept, the whole line is computed so.
+A few more candidates than needed are computed exactly, as sums of squares from the first dimension to the last. If the
+first one left out may be as near as the last one kept, the whole row is computed that way.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Words = NDArray[np.int64]
 
-SPARE = 8  # candidates more than are wanted
+SPARE = 8  # extra candidates
 CELLS = 1 << 22  # distances at a time
-ROUNDING = 2.0**-50  # of a product, for each dimension
+ROUNDING = 2.0**-50  # relative error of a product, per dimension
 
 
 def nearest(left: Floats, right: Floats, k: int, most: float) -> tuple[Words, Words]:
-    """The rows of the nearest right vectors, ascending by distance, for each left one, and how many there are."""
+    """The rows of the nearest right vectors of each left one, ascending by distance, and their number."""
     rows, sizes = np.zeros((len(left), k), np.int64), np.zeros(len(left), np.int64)
     kept = np.flatnonzero(np.isfinite(right).all(axis=1))
     right = right[kept]
@@ -39,7 +39,7 @@ def nearest(left: Floats, right: Floats, k: int, most: float) -> tuple[Words, Wo
 
 
 def _best(left: Floats, right: Floats, lengths: Floats, k: int) -> tuple[Words, Floats]:
-    """The nearest of all, and the sums of squares."""
+    """The nearest of all, and their sums of squares."""
     with np.errstate(over="ignore", invalid="ignore"):
         mine = np.einsum("ij,ij->i", left, left)
         roughly = mine[:, None] + lengths - 2.0 * (left @ right.T)
@@ -56,7 +56,7 @@ def _best(left: Floats, right: Floats, lengths: Floats, k: int) -> tuple[Words, 
 
 
 def _of_all(point: Floats, right: Floats, k: int) -> tuple[Words, Floats]:
-    """The same for one left vector, of all distances as they are defined."""
+    """The same for one left vector, with all distances computed by definition."""
     with np.errstate(over="ignore"):
         apart = right - point
         apart *= apart
@@ -67,7 +67,7 @@ def _of_all(point: Floats, right: Floats, k: int) -> tuple[Words, Floats]:
 
 
 def _first(places: Words, left: Floats, right: Floats, k: int) -> tuple[Words, Floats]:
-    """The k nearest of these, by the sums as they are defined."""
+    """The k nearest of these, with sums computed by definition."""
     sums = np.zeros(places.shape)
     with np.errstate(over="ignore"):
         for d in range(left.shape[1]):

@@ -1,7 +1,6 @@
-"""Equal codes as equal numbers, from 0 on without gaps, in the order in which they first come.
+"""Numbers equal codes from 0 without gaps, in the order of their first occurrence.
 
-A table of codes and their numbers, in which a code is looked for from its own place on (linear probing); it is at most
-half full, and grows by being filled anew.
+A hash table of codes and their numbers with linear probing. It is at most half full; when it grows, it is refilled.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ WIDTH = 64
 
 
 class Numbering(NamedTuple):
-    """The codes in their places, and their numbers; -1: the place is empty."""
+    """The codes by slot, and their numbers; -1: the slot is empty."""
 
     codes: Words
     numbers: Numbers
-    firsts: Words  # by number: the first row that had the code
+    firsts: Words  # by number: the first row with the code
 
 
 def number_codes(codes: Words) -> tuple[Numbers, Numbering]:
-    """The number of each code, and the table to look up others in."""
+    """The number of each code, and the table to look up others."""
     found = np.empty(len(codes), np.int32)
     bits, done, known = FIRST_BITS, 0, 0
     firsts = np.empty(1 << (bits - 1), np.int64)
@@ -67,7 +66,7 @@ def _refill(codes: Words, known: int, table: Numbering) -> None:
 
 @kernel
 def _number(codes: Words, done: int, known: int, table: Numbering, found: Numbers) -> tuple[int, int]:
-    """Go on until all codes have numbers, or the table is half full."""
+    """Continue until all codes have numbers, or the table is half full."""
     size = len(table.codes)
     for i in range(done, len(codes)):
         code = codes[i]
@@ -87,7 +86,7 @@ def _number(codes: Words, done: int, known: int, table: Numbering, found: Number
 
 @kernel
 def find_numbers(codes: Words, table: Numbering, missing: int) -> Numbers:
-    """The numbers of codes that may not be in the table."""
+    """The numbers of codes; `missing` for those not in the table."""
     found = np.empty(len(codes), np.int32)
     size = len(table.codes)
     for i in range(len(codes)):

@@ -1,15 +1,15 @@
-r"""Join on one inequality: sort both sides; the partners of a left row are the last rows of the right side.
+r"""Joins on one inequality: both sides are sorted; the partners of a left row are a suffix of the right side.
 
     left, ascending     3   5 5   8                        l < r
                         |    \|    \
     right, ascending    4 4   6 7   9                      first = 0, 2, 2, 4
 
-With > and >= the codes are flipped, and it is < and <= again. Strict and not strict differ in where equal codes are
-skipped, and nowhere else. Codes come from `core/codes.py`, without nulls; rows are positions in the arrays that were
-given. Only `pairs` enumerates, one chunk at a time; all else is linear once the sides are sorted.
+For > and >=, the codes are flipped, which gives < and <= again. Strict and non-strict differ only in where equal codes
+are skipped. Codes come from `core/codes.py`, without nulls; rows are positions in the given arrays. Only `pairs`
+enumerates, one chunk at a time; everything else is linear once the sides are sorted.
 
-Aggregates over the whole join follow from the ones per row: the total sum is the sum of `row_sums`, the smallest value
-of all is the smallest over the right rows that `right_exists` marks.
+Aggregates over the whole join follow from those per row: the total sum is the sum of `row_sums`, the overall minimum is
+the minimum over the right rows that `right_exists` marks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dovetail.kernels.sorting import Rows, Words, invert, pick, row_type, sort_c
 Flags = NDArray[np.bool_]
 
 ONE = np.uint64(1)
-FEWER = 16  # times fewer rows on the left: they are looked up, not merged
+FEWER = 16  # with this many times fewer left rows, they are looked up instead of merged
 CHUNK = 1 << 20  # pairs
 
 
@@ -48,7 +48,7 @@ def prepare(
 ) -> OneInequality:
     """Sort both sides for `left operator right`, one of <, <=, >, >= as numbered in `kernels.cross`.
 
-    With rows, of the codes at these rows only, and the join is in positions in them.
+    With `rows`, only the codes at these rows are joined, and results are positions in `rows`.
     """
     if operator not in (LESS, LESS_EQUAL, GREATER, GREATER_EQUAL):
         raise ValueError(f"an inequality is <, <=, > or >= (2 to 5 in kernels.cross), not {operator}")
@@ -68,7 +68,7 @@ def _pick_codes(codes: Words, rows: Rows | None, flip: bool) -> Words:
 
 
 def first_partners(left: Words, right: Words, strict: bool) -> Rows:
-    """For each left code, the position of the first right one above it, or not below it; both ascend."""
+    """For each left code, the position of the first right code above it (or not below it); both sides ascend."""
     first = np.empty(len(left), row_type(len(right)))
     side: Literal["left", "right"] = "right" if strict else "left"
     looked_up = FEWER * len(left) < len(right)
@@ -85,12 +85,12 @@ def first_partners(left: Words, right: Words, strict: bool) -> Rows:
 
 
 def count(join: OneInequality) -> int:
-    """How many pairs there are."""
+    """The number of pairs."""
     return len(join.left) * len(join.right) - int(join.first.sum(dtype=np.int64))
 
 
 def row_counts(join: OneInequality) -> Words:
-    """How many partners each left row has."""
+    """The number of partners of each left row."""
     counts = np.empty(len(join.left), np.int64)
     counts[join.left] = len(join.right) - join.first.astype(np.int64)
     return counts
@@ -121,7 +121,7 @@ def row_sums(join: OneInequality, values: NDArray[Number]) -> NDArray[Number]:
 
 
 def smallest_partners(join: OneInequality, codes: Words) -> Rows:
-    """For each left row, the partner with the smallest code; -1 without one. For the largest, give `~codes`."""
+    """For each left row, the partner with the smallest code; -1 if it has none. For the largest, pass `~codes`."""
     by_code = sort_codes(codes).order
     ranks = pick(invert(by_code), join.right)
     best = np.full(len(join.right) + 1, -1, by_code.dtype)
@@ -136,7 +136,7 @@ def pairs(join: OneInequality, capacity: int = CHUNK) -> Iterator[tuple[Rows, Ro
     if capacity < 1:
         raise ValueError(f"a chunk needs room for at least one pair, not {capacity}")
     missing = count(join)
-    at = np.zeros(2, np.int64)  # position in `left`, and how many of its partners are out
+    at = np.zeros(2, np.int64)  # position in `left`, and how many of its partners are already listed
     while missing > 0:
         size = min(capacity, missing)
         lefts, rights = np.empty(size, join.left.dtype), np.empty(size, join.right.dtype)
@@ -162,8 +162,8 @@ def split(join: OneInequality, parts: int) -> list[OneInequality]:
 def _merge(left: Words, right: Words, strict: bool, begin: np.uint64, middle: np.uint64, first: Rows) -> None:
     """For each left code, the position of the first right code that is larger, or (not strict) at least as large.
 
-    Both halves of the left side at once, from positions `begin` and `middle` of the right one: a step waits for the one
-    before it, so that two chains of steps take little longer than one.
+    Both halves of the left side are merged in parallel, from positions `begin` and `middle` of the right one: each step
+    waits for the one before, so two chains of steps take little longer than one.
     """
     n = np.uint64(len(left))
     m = np.uint64(len(right))
@@ -200,13 +200,13 @@ def _merge_rest(
 
 @kernel
 def _skips(left: np.int64, right: np.int64, strict: bool) -> np.uint64:
-    """1 if the right code comes before all partners of the left one, else 0; no branch, for it is hard to predict."""
+    """1 if the right code comes before all partners of the left one, else 0; without an unpredictable branch."""
     return np.uint64((right < left) | (strict & (right == left)))
 
 
 @kernel
 def _emit(join: OneInequality, at: Words, lefts: Rows, rights: Rows) -> None:
-    """Fill both arrays with the next pairs; there must be enough."""
+    """Fill both arrays with the next pairs; there must be enough of them."""
     k = np.uint64(at[0])
     done = np.uint64(at[1])
     m = np.uint64(len(join.right))

@@ -1,17 +1,17 @@
-"""Rectangles that intersect: strips along y, and in each of them a sweep along x.
+"""Joins intersecting rectangles: strips along y, and in each strip a sweep along x.
 
     y ^  +----+
-      |  |  l |            strip 2     Both sides are cut into strips that hold about equally many and sorted by x.
-      | -|- - |- - - -                 A rectangle meets the ones that begin while it lasts:
+      |  |  l |            strip 2     Both sides are cut into strips with about equally many rows, sorted by x.
+      | -|- - |- - - -                 A rectangle is joined with those that begin before it ends:
       |  |  +-|---+        strip 1       left   |------|            right  |------|
       |  +--|-+ r |                      right     |------|         left      |------|
       | - - | - - | - -                In each strip that is a run of the other side, and y is compared along the run.
       +--------------> x               Of the strips that a pair shares, only the lowest reports it.
-
+      +--------------> x               If a pair shares several strips, only the lowest one reports it.
 Exact: codes are compared, nothing is computed. The four comparisons are the definition, so a rectangle that ends before
-it begins (low > high) meets those that contain the gap; it is swept as a point. A strict comparison is one with the
-next code. Strips are as many as the heights allow: a tall rectangle is in several, all of them in about twice as many
-places as there are rectangles.
+it begins (low > high) intersects those that contain the gap; it is swept as a point. A strict comparison is a
+non-strict one with the next code. The number of strips depends on the heights: a tall rectangle is in several strips,
+and the total number of entries is at most about twice the number of rectangles.
 
 Patel, DeWitt, Partition based spatial-merge join, SIGMOD 1996; the lowest common strip is the reference point of
 Dittrich, Seeger, Data redundancy and duplicate detection in spatial join processing, ICDE 2000. Deviation: strips of
@@ -34,15 +34,15 @@ from dovetail.kernels.sorting import row_type, sort_codes
 from dovetail.kernels.windows import CHUNK, Flags, Rows, Words
 
 LEAST, MOST = -(2**63), 2**63 - 1
-DEPTH = 512  # rectangles in a strip, at least
+DEPTH = 512  # rectangles per strip, at least
 MOST_STRIPS = 1 << 12
-SAMPLE = 8  # rectangles per strip, to find where it begins
-SLOTS = 4  # per strip, to find the strip of a code
+SAMPLE = 8  # sampled rectangles per strip, to find its bounds
+SLOTS = 4  # per strip, to look up the strip of a code
 COPIES = 2  # entries per rectangle, at most
 
 
 class Sides(NamedTuple):
-    """The borders of one side's rectangles, as codes by row."""
+    """The bounds of one side's rectangles, as codes by row."""
 
     x_low: Words
     x_high: Words
@@ -51,7 +51,7 @@ class Sides(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """Whether rectangles that only touch intersect: low <= other high and high >= other low, or < and >."""
+    """Whether rectangles that only touch intersect: low <= other high and high >= other low, instead of < and >."""
 
     low: bool = True
     high: bool = True
@@ -77,9 +77,9 @@ class _Strips(NamedTuple):
 
 
 class _Entries(NamedTuple):
-    """Rectangles, strip by strip and by where they begin in x; one is entered in every strip that it touches."""
+    """Rectangles by strip and by where they begin in x; each one is entered in every strip that it touches."""
 
-    strips: Words  # where each begins
+    strips: Words  # start of each strip
     rows: Rows
     opens: Flags  # whether this is the lowest strip of the rectangle
     begins: Words  # the lower of x_low and x_high
@@ -96,7 +96,7 @@ def prepare(left: Sides, right: Sides, x: Closed = CLOSED, y: Closed = CLOSED) -
     strips = _strips(left, right)
     touched = [_touched_strips(strips, side, row_type(max(sizes))) for side in (left, right)]
     number = len(strips.bounds) + 1
-    # Half as many strips while there are too many entries.
+    # Use half as many strips while there are too many entries.
     while sum(int((lasts - firsts).sum()) for firsts, lasts in touched) > (COPIES - 1) * sum(sizes):
         touched = [both >> 1 for both in touched]
         number >>= 1
@@ -112,7 +112,7 @@ def _candidates(mine: _Entries, theirs: _Entries, later: bool, sizes: tuple[int,
 
 
 def _shrunk(sides: Sides, x: Closed, y: Closed) -> tuple[Sides, Words | None]:
-    """Right rectangles for which <= means what < did, and their rows: those beyond which there is no code meet none."""
+    """Right rectangles adjusted so that <= means what < did, and their rows, without those that match nothing."""
     if all((*x, *y)):
         return sides, None
     good = np.ones(len(sides.x_low), np.bool_)
@@ -127,7 +127,7 @@ def _shrunk(sides: Sides, x: Closed, y: Closed) -> tuple[Sides, Words | None]:
 
 
 def _strips(left: Sides, right: Sides) -> _Strips:
-    """Strips of equal depth, by the quantiles of a sample, and a table to find them."""
+    """Strips of equal depth, from the quantiles of a sample, and a table to look them up."""
     count = len(left.y_low) + len(right.y_low)
     number = 1 << max(min(MOST_STRIPS, count // DEPTH), 1).bit_length() - 1
     every = max(1, count // (SAMPLE * number))
@@ -152,7 +152,7 @@ def _touched_strips(strips: _Strips, sides: Sides, type_: type[np.int32] | type[
 @kernel
 def _touch(strips: _Strips, lows: Words, highs: Words, touched: Rows) -> None:
     for i in range(len(lows)):
-        touched[0, i] = _strip_of(strips, min(lows[i], highs[i]))  # the end, if it is before the beginning
+        touched[0, i] = _strip_of(strips, min(lows[i], highs[i]))  # the end, if it is before the start
         touched[1, i] = _strip_of(strips, highs[i])
 
 
@@ -207,7 +207,7 @@ def _enter(sides: Sides, order: Rows, begins: Words, firsts: Rows, lasts: Rows, 
 
 @kernel
 def _runs(boxes: _Entries, points: _Entries, later: bool) -> Visits:
-    """For each box, the run of points that begin while it lasts, no earlier than it does (`later`: not together)."""
+    """For each box, the run of points that begin within it, no earlier than it does (`later`: strictly later)."""
     found = np.empty_like(boxes.rows)
     firsts = np.empty_like(boxes.rows)
     lasts = np.empty_like(boxes.rows)
@@ -246,12 +246,12 @@ def _flag(mine: _Entries, theirs: _Entries, boxes: Rows, firsts: Rows, lasts: Ro
 
 
 def count(join: Rectangles) -> int:
-    """How many pairs there are."""
+    """The number of pairs."""
     return candidates.count(join.onward) + candidates.count(join.backward)
 
 
 def row_counts(join: Rectangles) -> Words:
-    """How many partners each left row has."""
+    """The number of partners of each left row."""
     return candidates.row_counts(join.onward) + candidates.right_counts(join.backward)
 
 
@@ -266,7 +266,7 @@ def right_exists(join: Rectangles) -> Flags:
 
 
 def split(join: Rectangles, parts: int) -> list[Rectangles]:
-    """The same pairs in several joins, one after the other."""
+    """The same pairs in order, in several joins."""
     onward, backward = ([*candidates.split(half, parts), replace(half, visits=partial(iter, ()))] for half in join)
     return [*(Rectangles(some, backward[-1]) for some in onward), *(Rectangles(onward[-1], some) for some in backward)]
 

@@ -1,7 +1,7 @@
-"""Look-ups of whole batches in sorted words.
+"""Searches for whole batches in sorted words.
 
-Every search starts near the place where the word is expected, gallops until it has passed it, and halves the rest:
-hashes are expected by interpolation, words that ascend where the last search ended.
+Every search starts near the expected position, gallops until it has passed the word, and bisects the rest. Hashes are
+expected by interpolation, ascending words where the last search ended.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def _first_not_smaller(words: Words, word: np.int64, near: int) -> int:
 
 @kernel
 def find_hashes(resident: Words, probing: Words) -> tuple[Words, Words]:
-    """The first position of each probing hash in the sorted resident hashes, and how many are equal to it.
+    """For each probing hash, its first position in the sorted resident hashes, and the number of equal ones.
 
-    Hashes are spread evenly over all 64-bit numbers, so interpolation finds the neighbourhood in a step or two.
+    Hashes are spread evenly over all 64-bit numbers, so interpolation finds the neighbourhood in one or two steps.
     """
     n = len(resident)
     starts = np.zeros(len(probing), np.int64)
@@ -62,9 +62,9 @@ def find_hashes(resident: Words, probing: Words) -> tuple[Words, Words]:
 
 @kernel
 def find_sorted(resident: Words, probing: Words) -> tuple[Words, Words]:
-    """The first position of each probing word in the sorted resident words, and how many are equal to it.
+    """For each probing word, its first position in the sorted resident words, and the number of equal ones.
 
-    Words that ascend are found in a step or two.
+    Ascending words are found in one or two steps.
     """
     starts = np.zeros(len(probing), np.int64)
     counts = np.zeros(len(probing), np.int64)
@@ -85,7 +85,7 @@ def find_sorted(resident: Words, probing: Words) -> tuple[Words, Words]:
 
 @kernel
 def expand(starts: Words, counts: Words, start: int, end: int, pairs: int) -> tuple[Words, Words]:
-    """Ranges as pairs: row i with positions starts[i] .. starts[i] + counts[i], for rows start..end."""
+    """Expand ranges to pairs: row i with positions starts[i] .. starts[i] + counts[i], for rows start..end."""
     probing = np.empty(pairs, np.int64)
     resident = np.empty(pairs, np.int64)
     out = 0

@@ -1,20 +1,20 @@
-"""Points of many dimensions within a Euclidean distance: strips along the leading axes, or all pairs by BLAS.
+"""Points in many dimensions within a Euclidean distance: strips along the leading axes, or all pairs by BLAS.
 
-The rows are turned into the frame of their principal axes, where the first coordinates tell rows apart best:
+The rows are rotated to their principal axes, so that the first coordinates are the most selective:
 
     few candidates    boxes of the radius around left rows, along the three leading axes, visit cells of right rows
-                      (`cells.py`); all coordinates of what they meet are summed up, 64 rows at a time
+                      (`cells.py`); all coordinates of the visited rows are summed, 64 rows at a time
     many candidates   tiles of 1,024 x 1,024 rows: the squared distances are one matrix product
 
-A sample says which is cheaper. Either way the sums are rough: turning, float32 and cancellation err by no more than a
-known amount, and pairs that are that near to the radius are computed again. So the result is exact as written:
-sqrt((l0 - r0)² + (l1 - r1)² + …) <= radius over the original numbers, in doubles, from left to right. Where the
-condition was spelled another way, the pairs very near to the radius are asked about.
+A sample decides which is cheaper. Either way the sums are approximate: rotation, float32 and cancellation have a
+bounded error, and pairs within that bound of the radius are computed again. So the result is exact as written: sqrt((l0
+- r0)² + (l1 - r1)² + …) <= radius over the original numbers, in doubles, from left to right. If the condition is
+spelled another way, pairs very close to the radius are checked.
 
-Rows with NaN or infinite coordinates are never near to anything. What to do with the join is said in `candidates.py`.
+Rows with NaN or infinite coordinates never match. `candidates.py` describes what can be done with the join.
 
 Böhm, Braunmüller, Krebs, Kriegel, Epsilon grid order, SIGMOD 2001, for strips of the radius as an order on rows.
-Deviations: principal axes instead of the given ones, and only three of them; a matrix product where they do not help.
+Deviations: principal axes instead of the given ones, and only three of them; a matrix product if they do not help.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ Matrix = NDArray[Any]  # float32 or float64
 
 LEADING = 3  # axes
 SAMPLE = 2048  # rows of each side, to find the axes
-GLIMPSE = 512  # rows of each side, to guess how many candidates there are
+GLIMPSE = 512  # rows of each side, to estimate the number of candidates
 TILE = 1024  # rows
-LANES = np.uint64(64)  # rows that are summed up at once
+LANES = np.uint64(64)  # rows summed at a time
 # Nanoseconds per pair, from a trial: only their ratio matters.
-SCAN = 0.22  # per dimension of a candidate, and for those that cells let in on top
-PRODUCT = (1.6, 0.012)  # of a pair of a tile, and per dimension
-TURNING = 2.0**-46  # error of a turned coordinate, relative to the rows' size, with room to spare
-ROUGH = 2.0**-8  # an error this small, relative to the radius, leaves little to be computed again
-OVERFLOWS, UNDERFLOWS = 1e150, 1e-150  # numbers above, radii below: squares in doubles are not to be trusted
-UNSEEN = 2.0**-537  # a difference whose square is nothing
+SCAN = 0.22  # per dimension of a candidate, including the extra ones that cells let in
+PRODUCT = (1.6, 0.012)  # per pair in a tile, and per dimension
+TURNING = 2.0**-46  # error of a rotated coordinate, relative to the size of the rows, with a margin
+ROUGH = 2.0**-8  # with an error this small, relative to the radius, few pairs are computed again
+OVERFLOWS, UNDERFLOWS = 1e150, 1e-150  # numbers above, radii below: squares in doubles are unreliable
+UNSEEN = 2.0**-537  # a smaller difference has a square of zero
 
 
 class _Frame(NamedTuple):
-    """The rows along their principal axes, scaled to be at most about 1."""
+    """The rows along their principal axes, scaled to at most about 1."""
 
     left: NDArray[np.float64]
     right: NDArray[np.float64]
@@ -69,7 +69,7 @@ class _Limits(NamedTuple):
 
 
 class _Exact(NamedTuple):
-    """The original rows, and limits that leave nothing in between, or what is to be asked about."""
+    """The original rows, and exact limits, or limits between which pairs are checked."""
 
     left: Matrix
     right: Matrix
@@ -79,10 +79,10 @@ class _Exact(NamedTuple):
 
 
 class _Rough(NamedTuple):
-    """Rows in the frame, in the precision that the limits are made for."""
+    """Rows in the frame, in the precision that the limits are for."""
 
     boxes: Matrix
-    points: Matrix  # one line per axis, with room for the last lanes
+    points: Matrix  # one row per axis, padded for the last lanes
     limits: _Limits
 
 
@@ -95,10 +95,10 @@ def prepare(
     slack: float = 0.0,
     tiles: bool | None = None,
 ) -> Candidates:
-    """Partners are at most `radius` apart (less, if not closed). Rows of float32 or float64, of two columns or more.
+    """Partners are at most `radius` apart (less, if not closed). Rows are float32 or float64, with two or more columns.
 
-    `check` decides where rounding might, if the condition is not written as above; distances that it computes may be
-    off by `slack` and a little. `tiles` forces all pairs (True) or strips; the answer is the same.
+    `check` decides where rounding might, if the condition is not written as above; the distances it computes may be off
+    by slightly more than `slack`. `tiles` forces all pairs (True) or strips; the result is the same.
     """
     if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1] or left.shape[1] < 2:
         raise ValueError(f"rows need equally many numbers, two or more; got shapes {left.shape} and {right.shape}")
@@ -106,7 +106,7 @@ def prepare(
     limits = _Limits(*limits_of(radius, closed, check is not None, slack))
     left_rows, right_rows = (np.flatnonzero(np.isfinite(m).all(axis=1)).astype(type_) for m in (left, right))
     if limits.near < 0:
-        left_rows = left_rows[:0]  # nothing is nearer than a negative distance
+        left_rows = left_rows[:0]  # no distance is negative
     exact = _Exact(left, right, left_rows, right_rows, limits)
     frame = _frame(left[left_rows], right[right_rows])
     if tiles is None:
@@ -115,7 +115,7 @@ def prepare(
 
 
 def _frame(left: Matrix, right: Matrix) -> _Frame:
-    """Turn the rows so that they spread most along the first axis, and so on."""
+    """Rotate the rows so that they spread most along the first axis, and so on."""
     dimensions = left.shape[1]
     size = max(float(np.abs(m).max(initial=0.0)) for m in (left, right))
     scale = 2.0 ** min(-math.frexp(size)[1], 1000)
@@ -129,14 +129,14 @@ def _frame(left: Matrix, right: Matrix) -> _Frame:
 
 
 def _near_limit(exact: _Exact, frame: _Frame) -> float:
-    """The largest distance in the frame that can be near. No two rows there are further apart than all of them."""
+    """The largest distance in the frame that can be near, limited by the size of the frame."""
     dimensions = frame.left.shape[1]
     radius = max(math.sqrt(max(exact.limits.near, 0.0)), 2 * math.sqrt(dimensions) * UNSEEN)
     return min(radius * frame.scale, 4.0 * math.sqrt(dimensions))
 
 
 def _sure(exact: _Exact, frame: _Frame) -> float:
-    """The largest distance in the frame that is surely near; negative if there is none."""
+    """The largest distance in the frame that is certainly near; negative if there is none."""
     radius = math.sqrt(max(exact.limits.sure, 0.0))
     if radius < UNDERFLOWS or frame.scale < 1 / OVERFLOWS:
         return -1.0
@@ -144,7 +144,7 @@ def _sure(exact: _Exact, frame: _Frame) -> float:
 
 
 def _prefers_tiles(frame: _Frame, radius: float) -> bool:
-    """Whether the matrix product of all pairs costs less than the candidates that strips leave."""
+    """Whether the matrix product of all pairs costs less than the candidates of strips."""
     mine, theirs = (m[:: max(1, len(m) // GLIMPSE), :LEADING] for m in (frame.left, frame.right))
     apart = np.abs(mine[:, None, :] - theirs[None, :, :]).max(axis=2)
     share = float((apart <= radius).mean()) if apart.size else 0.0
@@ -158,7 +158,7 @@ def _strips(frame: _Frame, exact: _Exact, check: Check | None) -> Candidates:
     axes = range(min(LEADING, frame.left.shape[1]))
     columns = [(np.ascontiguousarray(frame.left[:, a]), np.ascontiguousarray(frame.right[:, a])) for a in axes]
     bands = [band.prepare_floats(mine, theirs, -reach, reach) for mine, theirs in columns]
-    sweep, *across = sorted(bands, key=windows.count)  # the sweep is the finest sieve
+    sweep, *across = sorted(bands, key=windows.count)  # sweep along the most selective one
     met = visit(sweep, *across)
     type_, limits = _scan_limits(frame, exact)
     boxes = frame.left[met.left].astype(type_)
@@ -170,7 +170,7 @@ def _strips(frame: _Frame, exact: _Exact, check: Check | None) -> Candidates:
 
 
 def _scan_limits(frame: _Frame, exact: _Exact) -> tuple[type[np.float32] | type[np.float64], _Limits]:
-    """What the rough sums are worth, in single precision where that tells enough."""
+    """The error of the sums, in single precision if that is precise enough."""
     dimensions = frame.left.shape[1]
     near, sure = _near_limit(exact, frame), _sure(exact, frame)
     for type_, bits in ((np.float32, 23), (np.float64, 52)):
@@ -194,14 +194,14 @@ def _tiles(frame: _Frame, exact: _Exact, check: Check | None) -> Candidates:
     points = np.concatenate([frame.right, ones[1], squares[1]], axis=1).astype(type_)
 
     def flag(box_rows: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows) -> None:
-        sums = np.matmul(boxes[box_rows], points[firsts[0] : lasts[0]].T)  # the visits of a tile are all alike
+        sums = np.matmul(boxes[box_rows], points[firsts[0] : lasts[0]].T)  # all visits of a tile are alike
         _flag_tile(sums, limits, exact, box_rows, firsts, flags, counts)
 
     return _candidates(exact, partial(_all_tiles, len(boxes), len(points), exact.left_rows.dtype), flag, check)
 
 
 def _product_limits(frame: _Frame, exact: _Exact) -> tuple[type[np.float32] | type[np.float64], _Limits]:
-    """As `_scan_limits`; the product also loses digits when large squares cancel."""
+    """Like `_scan_limits`; the product also loses digits when large squares cancel."""
     dimensions = frame.left.shape[1]
     near, sure = _near_limit(exact, frame), _sure(exact, frame)
     for type_, bits in ((np.float32, 23), (np.float64, 52)):
@@ -226,7 +226,7 @@ def _candidates(exact: _Exact, visits: Callable[[], Iterator[Visits]], flag: Fla
 
 @kernel
 def _decide(exact: _Exact, box: int, point: int) -> int:
-    """The flag of a pair by its definition."""
+    """The flag of a pair, computed by definition."""
     left = exact.left[exact.left_rows[box]]
     right = exact.right[exact.right_rows[point]]
     total = 0.0
@@ -262,7 +262,7 @@ def _flag_runs(
             near = 0
             for k in range(LANES):
                 near += sums[k] <= limits.near
-            if near == 0:  # the leading half of the axes tells most rows apart
+            if near == 0:  # the leading half of the axes decides for most rows
                 for k in range(lanes):
                     flags[begin + k] = 0
             else:

@@ -1,22 +1,22 @@
-"""Sorted codes: a stable sort, and codes of byte strings.
+"""Sorts codes stably, and computes codes of byte strings.
 
-The sort is of 64-bit codes: key and row packed into one word, words sorted digit by digit.
+The sort is for 64-bit codes: key and row are packed into one word, and words are sorted digit by digit.
 
-    code   -> key = code - smallest code                  only the bits that are in use count
+    code   -> key = code - smallest code                  only the bits in use count
     word   =  | as many high bits of the key as fit | row |
-    sorted -> rows, and the codes at these rows           insertion for the few whose high bits are the same
+    sorted -> rows, and the codes at these rows           insertion sort for the few with equal high bits
 
-Only the bits of the key are sorted by, the lowest digit first (LSD radix sort): words are in the order of their rows to
-begin with, so equal keys keep it. Keys that are mostly the same in their high bits, such as
-those of small numbers and one very large one, would cost insertion too many moves: it gives up after a bounded number,
-and two rounds, by the low bits and then by the high ones, sort them exactly.
+Only the bits of the key are sorted, the lowest digit first (LSD radix sort): words start in the order of their rows, so
+equal keys keep it. Keys that mostly share their high bits, for example small numbers and one very large one, would cost
+insertion too many moves. It gives up after a bounded number of moves, and two rounds, by the low bits and then by the
+high ones, sort the keys exactly.
 
-The codes of byte strings keep their order, as far as eight bytes can tell:
+The codes of byte strings keep their order, as far as eight bytes can distinguish them:
 
     a < b  =>  code(a) <= code(b)          a = b  =>  code(a) = code(b)
 
-A prefix that most strings share says nothing: the code is made of the eight bytes behind it. Strings that do not start
-with the prefix are below all others or above them.
+A prefix that most strings share does not distinguish them: the code is made of the eight bytes after it. Strings
+without the prefix are below all others or above them.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ Whole = TypeVar("Whole", bound=np.signedinteger[Any])
 ZERO, ONE, TWO = np.uint64(0), np.uint64(1), np.uint64(2)
 SIGN = np.uint64(2**63)
 WIDTH = 64  # bits of a word
-SMALL = 256  # rows that are not worth the set-up
-FEW_WORDS = 4096  # that NumPy sorts as fast
-PIECES = 2  # of each thread: they are about as long, but a thread may have to wait for its core
-MOST_PIECES = 64  # open lines of memory
-SAMPLED = 64  # words for each piece
+SMALL = 256  # rows for which the set-up does not pay
+FEW_WORDS = 4096  # NumPy sorts these as fast
+PIECES = 2  # per thread: pieces are about equally long, but a thread may have to wait for its core
+MOST_PIECES = 64  # lines of memory open at a time
+SAMPLED = 64  # words per piece
 CELLS = 12  # bits of a word that choose its piece
-FAR = 32  # codes that are fetched from memory meanwhile
-VECTOR_SORT = platform.machine().lower() in ("x86_64", "amd64")  # where NumPy has a faster one: decision 8
-DIGIT = 10  # bits, at most: a counter for each value stays in the first cache
-MOST = 2**32  # rows whose numbers leave enough bits for the key in each of two rounds
+FAR = 32  # codes ahead that are prefetched
+VECTOR_SORT = platform.machine().lower() in ("x86_64", "amd64")  # NumPy has a faster sort there: decision 8
+DIGIT = 10  # bits, at most: the counters for all values fit in the first-level cache
+MOST = 2**32  # rows; with more, their numbers leave too few bits for the key in each of two rounds
 EIGHT = np.uint64(8)
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
 
 
 class Sorted(NamedTuple):
-    """`codes` ascend; `order` says where each stood. Equal codes keep their order."""
+    """`codes` ascend; `order` has the original position of each. Equal codes keep their order."""
 
     order: Rows
     codes: Words
 
 
 def row_type(rows: int) -> type[np.signedinteger[Any]]:
-    """The smallest type that can number that many rows."""
+    """The smallest type that can number these rows."""
     return np.int32 if rows < 2**31 else np.int64
 
 
 def sort_codes(codes: Words) -> Sorted:
-    """Sort codes, ascending. Codes that are sorted already are returned themselves, not a copy."""
+    """Sort codes, ascending. Codes that are already sorted are returned as they are, not copied."""
     size = len(codes)
     if ascends(codes):
         return Sorted(np.arange(size, dtype=row_type(size)), codes)
@@ -96,7 +96,7 @@ def sort_codes(codes: Words) -> Sorted:
 
 
 def put_in_order(codes: Words) -> tuple[Words, Rows | None]:
-    """Codes in order, and where each stood; None if they are in order already."""
+    """Sorted codes, and the original position of each; None if they were already sorted."""
     if ascends(codes):
         return codes, None
     order, ordered = sort_codes(codes)
@@ -109,9 +109,9 @@ def _extremes(codes: Words) -> tuple[np.int64, np.int64]:
 
 
 class _Packing(NamedTuple):
-    """A word has the key, which is what the code is above the smallest one, without its lowest bits, and the row.
+    """The layout of a word: the key (code minus the smallest code, without its lowest bits), and the row.
 
-    The bits of codes are those of signed numbers: with the sign flipped, they are in order as unsigned ones.
+    Codes are signed: with the sign bit flipped, they are ordered as unsigned numbers.
     """
 
     origin: np.uint64
@@ -120,9 +120,9 @@ class _Packing(NamedTuple):
 
 
 def _pack_in_pieces(codes: Words, packing: _Packing, bits: int) -> tuple[Keys, list[int]]:
-    """Words in pieces for threads, where each word of a piece is below those of the next, and where pieces begin.
+    """Words in pieces for threads, where all words of a piece are below those of the next, and the starts of pieces.
 
-    Each piece has the order of the rows. Words that have lost different bits are in one piece.
+    Each piece keeps the order of the rows. Words that differ only in dropped bits are in one piece.
     """
     words = np.empty(len(codes), np.uint64)
     parts = ranges(len(codes))
@@ -146,13 +146,13 @@ def _pack_in_pieces(codes: Words, packing: _Packing, bits: int) -> tuple[Keys, l
         _put(codes[start:end], packing, np.uint64(start), numbers[start:end], places[:, part].copy(), words)
 
     in_threads([partial(choose, part, *range_) for part, range_ in enumerate(parts)])
-    places.ravel()[1:] = np.cumsum(counts)[:-1]  # piece by piece, and in each of them range by range
+    places.ravel()[1:] = np.cumsum(counts)[:-1]  # by piece, and within each piece by range
     in_threads([partial(put, part, *range_) for part, range_ in enumerate(parts)])
     return words, [*places[:, 0].tolist(), len(words)]
 
 
 class _Cells(NamedTuple):
-    """A tree of tables: the piece of a word by its high bits, or (below zero) the table that its next bits look up."""
+    """A tree of tables: a word's high bits give its piece, or (negative) the table to look up its next bits in."""
 
     entries: NDArray[np.int16]
     shifts: Keys
@@ -160,9 +160,9 @@ class _Cells(NamedTuple):
 
 
 def _choose_cells(sample: Keys, number: int, bits: int, lowest: int) -> _Cells:
-    """Cells that make pieces of about as many words each, by a sorted sample. A cell with many of them gets a table.
+    """Cells for pieces of about equally many words, from a sorted sample. A crowded cell gets a table of its own.
 
-    Words are different, because each has its row: a table can cut keys of any distribution.
+    Words are distinct, because each contains its row: tables can split keys of any distribution.
     """
     many = len(sample) // (2 * number)
     entries: list[NDArray[np.int16]] = []
@@ -187,7 +187,7 @@ def _choose_cells(sample: Keys, number: int, bits: int, lowest: int) -> _Cells:
 
 
 def _sort_twice(codes: Words, packing: _Packing, words: Keys, order: Rows) -> None:
-    """By as many low bits of the keys as fit beside the row; then by the others, beside the place in that order."""
+    """Sort by the low bits of the keys that fit next to the row, then by the others next to the position."""
     mask, for_rows = (ONE << packing.for_rows) - ONE, int(packing.for_rows)
     _pack(codes, packing._replace(left_out=ZERO), ZERO, ONE, words)
     by_low_bits = (_sort_words(words, for_rows) & mask).astype(order.dtype)
@@ -198,7 +198,7 @@ def _sort_twice(codes: Words, packing: _Packing, words: Keys, order: Rows) -> No
 
 
 def _sort_words(words: Keys, low: int) -> Keys:
-    """Sort by the bits from `low` on, in place or into another array; words ascend by the bits below."""
+    """Sort by the bits from `low` on, in place or into another array; words already ascend by the bits below."""
     if len(words) < FEW_WORDS or VECTOR_SORT:
         words.sort()
         return words
@@ -212,7 +212,7 @@ def _sort_words(words: Keys, low: int) -> Keys:
 
 @kernel
 def _radix_sort(words: Keys, spare: Keys, low: np.uint64, digit: np.uint64, counts: NDArray[np.int64]) -> bool:
-    """Whether the sorted words are in `spare`. A digit that all words share is passed over."""
+    """Returns whether the sorted words are in `spare`. A digit that all words share is skipped."""
     mask = (ONE << digit) - ONE
     for i in range(len(words)):
         rest = words[i] >> low
@@ -242,7 +242,7 @@ def _radix_sort(words: Keys, spare: Keys, low: np.uint64, digit: np.uint64, coun
 
 @kernel
 def order_by_count(numbers: NDArray[np.int32], largest: int) -> NDArray[np.int64]:
-    """Positions in the order of small numbers, from 0 to `largest`; those of equal numbers in their own order."""
+    """Positions in the order of small numbers, from 0 to `largest`; equal numbers keep their order."""
     places = np.zeros(largest + 2, np.int64)
     for i in range(len(numbers)):
         places[numbers[i] + 1] += 1
@@ -256,7 +256,7 @@ def order_by_count(numbers: NDArray[np.int32], largest: int) -> NDArray[np.int64
 
 
 def pick(values: NDArray[Whole], rows: Rows, flip: bool = False) -> NDArray[Whole]:
-    """values[rows], or ~values[rows]; twice as fast as NumPy, which widens the rows first."""
+    """values[rows], or ~values[rows]; twice as fast as NumPy, which first widens the rows."""
     picked = np.empty(len(rows), values.dtype)
     mask = values.dtype.type(-1 if flip else 0)
     in_ranges(lambda start, end: _pick(values, rows[start:end], mask, picked[start:end]), len(rows))
@@ -271,7 +271,7 @@ def scatter(values: NDArray[Whole], rows: Rows) -> NDArray[Whole]:
 
 
 def invert(rows: Rows) -> Rows:
-    """Where each row stands in `rows`, a permutation."""
+    """The position of each row in `rows`, a permutation."""
     places = np.empty(len(rows), rows.dtype)
     in_ranges(lambda start, end: _invert(rows[start:end], rows.dtype.type(start), places), len(rows))
     return places
@@ -311,7 +311,7 @@ def _word(code: np.int64, row: np.uint64, packing: _Packing) -> np.uint64:
 
 @kernel
 def _pack(codes: Words, packing: _Packing, first: np.uint64, apart: np.uint64, words: Keys) -> None:
-    """The word of each code, where rows are numbered first, first + apart and so on."""
+    """Pack each code into a word, with rows numbered first, first + apart and so on."""
     for i in range(len(codes)):
         words[i] = _word(codes[i], first + np.uint64(i) * apart, packing)
 
@@ -330,7 +330,7 @@ def _look_up(codes: Words, packing: _Packing, first: np.uint64, cells: _Cells, n
 
 @kernel
 def count_numbers(numbers: Bytes, most: int) -> NDArray[np.int64]:
-    """How often each number is there. Neighbours are counted apart: a counter would wait for itself."""
+    """How often each number occurs. Neighbours use separate counters, so that no counter waits for itself."""
     counts = np.zeros((4, most), np.int64)
     whole = np.uint64(len(numbers)) >> TWO
     for i in range(whole):
@@ -346,7 +346,7 @@ def count_numbers(numbers: Bytes, most: int) -> NDArray[np.int64]:
 def _put(
     codes: Words, packing: _Packing, first: np.uint64, numbers: Bytes, places: NDArray[np.int64], words: Keys
 ) -> None:
-    """The word of each code to the next place of its piece."""
+    """Move the word of each code to the next free place of its piece."""
     for i in range(len(codes)):
         number = numbers[i]
         words[np.uint64(places[number])] = _word(codes[i], first + np.uint64(i), packing)
@@ -355,10 +355,10 @@ def _put(
 
 @kernel
 def _unpack(words: Keys, codes: Words, packing: _Packing, order: Rows) -> bool:
-    """The rows into `order`, the codes in place of the words; False if that takes too many moves, and is not done.
+    """Unpack rows into `order`, and codes in place of the words; False if that takes too many moves, and is not done.
 
-    Where keys lack bits, neighbours may have to change places. A word is read before its place is written to, and
-    places before it only.
+    If keys lack bits, neighbours may have to be swapped. A word is read before its place is overwritten, and writes
+    only go to places before it.
     """
     mask = (ONE << packing.for_rows) - ONE
     ascending = words.view(np.int64)
@@ -398,7 +398,7 @@ def prefix_codes(offsets: Words, data: Bytes, prefix: Bytes) -> Words:
     for i in range(len(codes)):
         start = offsets[i]
         size = offsets[i + 1] - start
-        differs = 0  # how the string compares with the prefix
+        differs = 0  # result of comparing the string with the prefix
         for k in range(len(prefix)):
             if k >= size or data[start + k] < prefix[k]:
                 differs = -1

@@ -1,6 +1,6 @@
-"""Values of a column at given rows: of a fixed width, bits, or strings; and strings of several parts in one column.
+"""Takes values of a column at given rows: fixed width, bits, or strings; and combines strings of several parts.
 
-Row numbers are unsigned here: Numba would look for negative ones, which count from the end.
+Row numbers are unsigned here: otherwise Numba would check for negative ones, which count from the end.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Bytes = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
 Offsets = NDArray[Any]  # int32 or int64
 
-MOST_BYTES = {4: 2**31 - 1, 8: 2**63 - 1}  # of strings, by the bytes of an offset
-FEW_ROWS = 1 << 17  # that are not worth a thread
-AHEAD = 16  # strings that are fetched from memory while others are copied
-FAR_AHEAD = 128  # values: few of the rows between are others
-NEAR_BYTES = 1 << 20  # of values that a core's own cache holds: nothing has to be fetched
+MOST_BYTES = {4: 2**31 - 1, 8: 2**63 - 1}  # of strings, by the size of an offset
+FEW_ROWS = 1 << 17  # too few to use another thread
+AHEAD = 16  # strings ahead that are prefetched
+FAR_AHEAD = 128  # values ahead that are prefetched
+NEAR_BYTES = 1 << 20  # values that fit in a core's own cache need no prefetching
 ONE, THREE, SEVEN, EIGHT = (np.uint64(number) for number in (1, 3, 7, 8))
 
 
@@ -50,19 +50,19 @@ def _kernel(values: Values) -> Callable[[Values, Rows, Values], None]:
 
 
 def take_numbers(numbers: Rows, rows: Rows) -> Rows:
-    """numbers[rows], of numbers that are rows themselves."""
+    """numbers[rows], for numbers that are row numbers themselves."""
     taken = np.empty(len(rows), numbers.dtype)
     _take(_unsigned(numbers), _unsigned(rows), _unsigned(taken))
     return taken
 
 
 def take_bits(bits: Bytes, offset: int, rows: Rows, taken: Bytes) -> int:
-    """The same for bits, the first of which is number `offset`; how many of those taken are 1."""
+    """The same for bits, starting at bit `offset`; returns how many of those taken are 1."""
     return int(_take_bits(bits, np.uint64(offset), _unsigned(rows), taken))
 
 
 def is_run(rows: Rows) -> bool:
-    """Whether each row follows the one before."""
+    """Whether the rows are consecutive."""
     return len(rows) > 0 and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool(_follow(_unsigned(rows)))
 
 
@@ -76,14 +76,14 @@ def _unsigned(rows: Rows) -> Rows:
 
 
 def take_lengths(offsets: Offsets, rows: Rows, ends: Offsets) -> int | None:
-    """Where the strings at these rows begin and end when they are taken; None where the offsets have too few bits."""
+    """The offsets of the strings at these rows when taken; None if they overflow the offset type."""
     most = MOST_BYTES[offsets.dtype.itemsize]
     size = int(_add_lengths(offsets, _unsigned(rows), ends, most))
     return size if size <= most else None
 
 
 def take_strings(offsets: Offsets, data: Bytes, rows: Rows, ends: Offsets, taken: Bytes) -> None:
-    """The strings at these rows, to where `take_lengths` says."""
+    """Copy the strings at these rows to the offsets from `take_lengths`."""
     _copy_strings(offsets, data, _unsigned(rows), ends, taken)
 
 
@@ -158,12 +158,12 @@ def _follow(rows: Rows) -> bool:
     return apart == 0
 
 
-# Strings from several parts into one column: first how long they are, then what they are.
+# Strings from several parts into one column: first the lengths, then the bytes.
 
 
 @kernel
 def note_lengths(offsets: Offsets, rows: Rows, places: Rows, ends: Offsets) -> None:
-    """The length of each string `rows[i]` of a part, at the place behind the one it goes to."""
+    """Write the length of each string `rows[i]` of a part to the entry after its place."""
     for i in range(len(rows)):
         row = rows[i]
         ends[places[i] + 1] = offsets[row + 1] - offsets[row]
@@ -171,7 +171,7 @@ def note_lengths(offsets: Offsets, rows: Rows, places: Rows, ends: Offsets) -> N
 
 @kernel
 def copy_strings(offsets: Offsets, data: Bytes, rows: Rows, places: Rows, starts: Offsets, copy: Bytes) -> None:
-    """Each string `rows[i]` of a part to where its place starts; neighbours that stay neighbours all at once."""
+    """Copy each string `rows[i]` of a part to the start of its place; adjacent strings are copied together."""
     i = 0
     while i < len(rows):
         last = i

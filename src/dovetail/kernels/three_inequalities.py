@@ -1,13 +1,13 @@
-"""Aggregates over the partners by three inequalities, without enumerating one pair.
+"""Aggregates over partners by three inequalities, without enumerating pairs.
 
     events of the sweep      + + ? + ? + + ?        +: a right row is added, ?: a left row looks up those before it
-    halved again and again   + + ? + | ? + + ?      what was added in the first half counts for look-ups in the second,
-    by the third attribute   + + ? | + …            gone through from the largest: each finds those that are not less
+    halved recursively       + + ? + | ? + + ?      rows added in the first half count for look-ups in the second,
+    by the third attribute   + + ? | + …            processed from the largest: each look-up finds those not less
 
-The first two inequalities are a join of `kernels.two_inequalities`, of which this is the sweep; the third says that a
-number of the right row is not less than one of the left row. Halves are merged as in a sort, in O(n log^2 n) in all:
-blocks of a few events are compared one with the other, larger ones look up positions in a Fenwick tree. Nothing is
-ever subtracted, so floats lose nothing to cancellation.
+The first two inequalities are a join of `kernels.two_inequalities`, whose sweep this is. The third requires that a
+number of the right row is not less than one of the left row. Halves are merged as in merge sort, in O(n log^2 n) in
+total: within blocks of a few events, all pairs are compared; larger halves look up positions in a Fenwick tree. Nothing
+is ever subtracted, so floats lose nothing to cancellation.
 
 Bentley, Multidimensional divide-and-conquer, CACM 23(4), 1980.
 """
@@ -29,19 +29,19 @@ from dovetail.kernels.two_inequalities import TwoInequalities
 
 Values = NDArray[Any]  # int64 or float64
 
-BLOCK = 1024  # events that are compared one with the other: more cost less than another level
+BLOCK = 1024  # events in which all pairs are compared: this is cheaper than another level
 
 
 class Events(NamedTuple):
     """The sweep, one entry per event."""
 
-    keys: Words  # by the third attribute; those that are added before those that look up the same number
-    places: Rows  # position that is added, or the first that is looked up
-    rows: Rows  # of `added`, or ~k for the left row k
+    keys: Words  # by the third attribute; on ties, additions come before look-ups
+    places: Rows  # position that is added, or the first one that is looked up
+    rows: Rows  # row in `added`, or ~k for left row k
 
 
 class ThreeInequalities(NamedTuple):
-    """The pairs of `two` in which the right row's `third` is not less than the left row's `least`."""
+    """The pairs of `two` whose right row has a `third` not less than the left row's `least`."""
 
     two: TwoInequalities
     least: Words  # by left row
@@ -50,7 +50,7 @@ class ThreeInequalities(NamedTuple):
 
 
 def prepare(two: TwoInequalities, least: Words, third: Words) -> ThreeInequalities:
-    """Numbers must keep a bit free: they are doubled."""
+    """Numbers must leave one bit free, since they are doubled."""
     looks, adds = len(two.left), len(two.added)
     look_at = adds - two.reach.astype(np.int64) + np.arange(looks)[::-1]
     add_at = np.arange(adds)[::-1] + looks - np.searchsorted(two.reach, np.arange(adds), side="right")
@@ -64,12 +64,12 @@ def prepare(two: TwoInequalities, least: Words, third: Words) -> ThreeInequaliti
 
 
 def count(join: ThreeInequalities) -> int:
-    """How many pairs there are."""
+    """The number of pairs."""
     return int(row_counts(join).sum())
 
 
 def row_counts(join: ThreeInequalities) -> Words:
-    """How many partners each left row has."""
+    """The number of partners of each left row."""
     return row_sums(join, np.ones(join.two.right_rows, np.int64))
 
 
@@ -82,7 +82,7 @@ def row_sums(join: ThreeInequalities, values: Values) -> Values:
 
 
 def smallest_partners(join: ThreeInequalities, codes: Words) -> Rows:
-    """For each left row, the partner with the smallest code; -1 without one. For the largest, give `~codes`."""
+    """For each left row, the partner with the smallest code; -1 if it has none. For the largest, pass `~codes`."""
     two = join.two
     by_code = sort_codes(codes).order
     ranks = invert(by_code)[two.right[two.added]].astype(np.int64)
@@ -107,7 +107,7 @@ def pairs(join: ThreeInequalities, capacity: int = CHUNK) -> Iterator[tuple[Rows
 
 
 def _combine_values(join: ThreeInequalities, values: Values, nothing: Any, smallest: bool) -> Values:
-    """The sums, or the smallest, of values in the order of `added`."""
+    """The sums, or the minima, of values in the order of `added`."""
     found = np.full(len(join.two.left), nothing, values.dtype)
     tree = np.full(len(join.two.added) + 1, nothing, values.dtype)
     _over_dominating(join.events, values, smallest, nothing, tree, found)
@@ -116,7 +116,7 @@ def _combine_values(join: ThreeInequalities, values: Values, nothing: Any, small
 
 @kernel
 def _over_dominating(events: Events, values: Values, smallest: bool, nothing: Any, tree: Values, found: Values) -> None:
-    """Fills `found`, one per left row. It and the tree start as nothing; the tree is so again after each block."""
+    """Fill `found`, one entry per left row. It and the tree start as `nothing`; each block resets the tree."""
     size = len(events.keys)
     for start in range(0, size, BLOCK):
         _scan_block(events, values, smallest, start, min(start + BLOCK, size), found)
@@ -136,7 +136,7 @@ def _over_dominating(events: Events, values: Values, smallest: bool, nothing: An
 
 @kernel
 def _scan_block(events: Events, values: Values, smallest: bool, start: int, end: int, found: Values) -> None:
-    """Each look-up in a block with all that was added in it before."""
+    """Combine each look-up in a block with all additions before it in the block."""
     keys, places = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     added = np.empty(BLOCK, values.dtype)
     n = 0
@@ -160,7 +160,7 @@ def _scan_block(events: Events, values: Values, smallest: bool, start: int, end:
 
 @kernel
 def _sorted_blocks(events: Events) -> Events:
-    """The largest keys of each block first."""
+    """Each block sorted by descending keys."""
     order = np.empty(len(events.keys), np.int64)
     for start in range(0, len(order), BLOCK):
         order[start : start + BLOCK] = start + np.argsort(-events.keys[start : start + BLOCK], kind="mergesort")
@@ -169,7 +169,7 @@ def _sorted_blocks(events: Events) -> Events:
 
 @kernel
 def _merge(halves: Events, merged: Events, first: Flags, start: int, middle: int, end: int) -> None:
-    """Also tells what comes from the first half."""
+    """Merge two halves; `first` records what comes from the first half."""
     i, j = start, middle
     for out in range(start, end):
         first[out] = j >= end or (i < middle and halves.keys[i] >= halves.keys[j])
@@ -190,7 +190,7 @@ def _merge_halves(
     tree: Values,
     found: Values,
 ) -> None:
-    """What was added in the first half, for those who look it up in the second."""
+    """Combine additions in the first half with look-ups in the second."""
     size = np.uint64(len(tree))
     for i in range(start, end):
         row = events.rows[i]

@@ -1,33 +1,33 @@
-"""Join on two inequalities: sweep over one attribute, look up the other in a set of bits.
+"""Joins on two inequalities: sweep over one attribute, look up the other in a bit set.
 
     right rows by a    r4  r0  r7  r2  r5  r1       at positions 0, 1, 2, …; by a, the partners of l are from `start` on
-    bits                0   0   1   0   1   1       1: its b suits l, too; the sweep over b only ever adds
+    bits                0   0   1   0   1   1       1: its b also matches l; the sweep over b only ever adds
     a left row l              start ^------>        every 1 from here on is a result
 
-The bits are kept in three levels of 64-bit words, the upper two telling which words below are not empty: wherever the
-next 1 is, it is found in a few steps. A right row is added once, a left row costs a look-up, a pair a step.
+The bits are kept in three levels of 64-bit words; the upper two show which words below are not empty, so the next 1 is
+found in a few steps. A right row is added once, a left row costs a look-up, a pair a step.
 
-`prepare` turns codes into positions, per operator, so that no key is compared and no tie met later. It leaves out left
-rows without and right rows beyond any partner by the first attribute, counts the candidates by each, and puts the more
-selective one into the bits, where the 1s then stand closer together. Codes come from `core/codes.py`, without nulls;
-rows are positions in the arrays that were given. Only `pairs` enumerates, chunk by chunk; the rest takes O(n log n).
-Totals follow from the rows: the sum of `row_sums`, the smallest of the right rows that `right_exists` marks.
+`prepare` converts codes to positions, per operator, so that later no keys are compared and no ties occur. By the first
+attribute, it drops left rows without partners and right rows that no left row reaches. It counts the candidates by each
+attribute, and puts the more selective one into the bits, where the 1s are then denser. Codes come from `core/codes.py`,
+without nulls; rows are positions in the given arrays. Only `pairs` enumerates, chunk by chunk; the rest takes O(n log
+n). Totals follow from the rows: the sum of `row_sums`, the minimum over the right rows that `right_exists` marks.
 
-Rows that are kept for many joins are sorted once and probed again and again:
+Rows that are kept for many joins are sorted once and probed many times:
 
     part  = build((a, b), operators)          the immutable side, in both orders
     rows  = arrange((a, b), operators)        a batch that probes, sorted once for all parts
     join  = probe(rows, part, operators)      merges only
 
-There, codes are turned so that the partners of a probe are always the upper end: `left operator right` for probes on
+There, codes are oriented so that the partners of a probe are always the upper end: `left operator right` for probes on
 the left, so `a` of a part is on the right of the operator. For parts on the left, flip the operators.
 
 Khayyat et al., Lightning Fast and Space Efficient Inequality Joins, PVLDB 8(13), 2015. Its L1', L2' and P' are `right`,
 the order of `added`, and `added`; its offsets are `start` and `reach`. Deviations: two levels above the bit array
 instead of the filter of section 4.1; equality per operator, since one flag for both predicates is wrong with ties; no
 permutation of the left side; results in chunks of any size. In a part, the permutation from one order to the other and
-the sorted arrays are the permutation and offset arrays of SPO-Join; a batch of probes is merged with it instead of each
-tuple looked up in it.
+the sorted arrays are the permutation and offset arrays of SPO-Join; a batch of probes is merged with it instead of
+looking up each tuple.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ Operators = tuple[int, int]
 
 ALL = np.uint64(2**64 - 1)
 NOTHING = np.empty(0, np.uint64)
-COARSER = 4  # times fewer parts than other joins are cut into
+COARSER = 4  # times fewer parts than other joins are split into
 LEAST_PART = 256  # left rows
-SAMPLED = 1024  # rows of a side, to cut the work into parts
-STRIPES = 64  # of the left side, for each of which partners are counted
-FEWEST_HITS = 32  # in the sample, on average of the stripes
+SAMPLED = 1024  # rows of a side, to split the work evenly
+STRIPES = 64  # of the left side; partners are counted for each
+FEWEST_HITS = 32  # in the sample, on average over stripes
 
 
 class TwoInequalities(NamedTuple):
@@ -76,23 +76,23 @@ class TwoInequalities(NamedTuple):
     `reach` ascends, so a sweep from the last left row to the first only ever adds to the bits.
     """
 
-    left: Rows  # by the swept attribute; without those that have no candidates
+    left: Rows  # by the swept attribute; without left rows that have no candidates
     start: Rows
     reach: Rows
     right: Rows  # by the attribute in the bits: the row at each position
     added: Rows  # by the swept attribute: the position of each row
-    left_rows: int  # of the whole side
+    left_rows: int  # size of the whole side
     right_rows: int
-    begun: Bits = NOTHING  # the bits before the last left row, where they are set
+    begun: Bits = NOTHING  # the bits before the last left row, if they are set
 
 
 class Sweep(NamedTuple):
-    """How far an enumeration has come: the bits added so far, and where to go on."""
+    """The state of an enumeration: the bits added so far, and where to continue."""
 
     words: Bits
     groups: Bits  # 64 words each
     fields: Bits  # 64 groups each
-    at: Words  # left rows to go, right rows to go, position in the row that is under way (-1: its start)
+    at: Words  # left rows to go, right rows to go, position in the current row (-1: its start)
 
 
 def prepare(
@@ -100,12 +100,12 @@ def prepare(
 ) -> TwoInequalities:
     """Sort for `left[0] operators[0] right[0] AND left[1] operators[1] right[1]`; <, <=, >, >= as in `kernels.cross`.
 
-    `swap` says which attribute is swept, the second (False) or the first (True), where nothing will be enumerated and
-    counting candidates does not pay; the answers are the same.
+    `swap` chooses the attribute to sweep, the second (False) or the first (True), if nothing will be enumerated and
+    counting candidates does not pay; the results are the same.
     """
     rows, start, partners = one_inequality.prepare(left[0], right[0], operators[0])
     kept = int(np.searchsorted(start, len(partners)))  # the other left rows have no partner; `start` ascends
-    unused = int(start[0]) if kept else len(partners)  # right rows at the front, that no left row reaches
+    unused = int(start[0]) if kept else len(partners)  # right rows at the front that no left row reaches
     rows, start, partners = rows[:kept], start[:kept], partners[unused:]
     start -= start.dtype.type(unused)
     second = one_inequality.prepare(left[1], right[1], operators[1], rows, partners)
@@ -120,12 +120,12 @@ def prepare(
 
 
 def count(join: TwoInequalities) -> int:
-    """How many pairs there are."""
+    """The number of pairs."""
     return int(count_dominating(join.start, join.reach, join.added, np.empty(0, np.int64)))
 
 
 def row_counts(join: TwoInequalities) -> Words:
-    """How many partners each left row has."""
+    """The number of partners of each left row."""
     partners = np.empty(len(join.left), np.int64)
     count_dominating(join.start, join.reach, join.added, partners)
     counts = np.zeros(join.left_rows, np.int64)
@@ -135,7 +135,7 @@ def row_counts(join: TwoInequalities) -> Words:
 
 def row_exists(join: TwoInequalities) -> Flags:
     """Which left rows have a partner."""
-    highest = np.full(len(join.added) + 1, -1, join.added.dtype)  # position of what is added from here on
+    highest = np.full(len(join.added) + 1, -1, join.added.dtype)  # highest position of the rows added from here on
     highest[:-1] = np.maximum.accumulate(join.added[::-1])[::-1]
     exists = np.zeros(join.left_rows, np.bool_)
     exists[join.left] = highest[join.reach] >= join.start
@@ -147,7 +147,7 @@ def right_exists(join: TwoInequalities) -> Flags:
     exists = np.zeros(join.right_rows, np.bool_)
     if len(join.left):
         lowest = np.minimum.accumulate(join.start)
-        comers = np.searchsorted(join.reach, np.arange(len(join.added)), side="right")  # left rows that reach so far
+        comers = np.searchsorted(join.reach, np.arange(len(join.added)), side="right")  # left rows that reach this far
         exists[join.right[join.added]] = (comers > 0) & (lowest[comers - 1] <= join.added)
     return exists
 
@@ -160,7 +160,7 @@ def row_sums(join: TwoInequalities, values: NDArray[Number]) -> NDArray[Number]:
 
 
 def smallest_partners(join: TwoInequalities, codes: Words) -> Rows:
-    """For each left row, the partner with the smallest code; -1 without one. For the largest, give `~codes`."""
+    """For each left row, the partner with the smallest code; -1 if it has none. For the largest, pass `~codes`."""
     by_code = sort_codes(codes).order
     ranks = pick(invert(by_code), pick(join.right, join.added))
     best = smallest_dominating(join.start, join.reach, join.added, ranks, by_code.dtype.type(len(codes)))
@@ -180,13 +180,13 @@ def pairs(join: TwoInequalities, capacity: int = CHUNK) -> Iterator[tuple[Rows, 
         size = emit(join, sweep, lefts, rights)
         if size < capacity:
             if size:
-                yield lefts[:size].copy(), rights[:size].copy()  # so that what is not used is given back
+                yield lefts[:size].copy(), rights[:size].copy()  # copied so that unused memory is released
             return
         yield lefts, rights
 
 
 def split(join: TwoInequalities, parts: int) -> list[TwoInequalities]:
-    """The same pairs in several joins, one after the other. Each has the bits that those before it add: few parts."""
+    """The same pairs in order, in several joins. Each repeats the bits that those before it add, so use few parts."""
     cuts = _even_cuts(join, max(1, min(parts // COARSER, len(join.left) // LEAST_PART)))[::-1]
     ranges = [(start, end) for end, start in itertools.pairwise(cuts.tolist()) if start < end]  # from the last left row
     if len(ranges) < 2:
@@ -203,14 +203,14 @@ def split(join: TwoInequalities, parts: int) -> list[TwoInequalities]:
 
 
 def _even_cuts(join: TwoInequalities, parts: int) -> Words:
-    """Positions between which left rows have about as much to do: a look-up each, and their partners."""
+    """Positions that split left rows into parts of about equal work: a look-up per row, and its partners."""
     whole = np.linspace(0, len(join.left), parts + 1).astype(np.int64)
     if parts == 1 or min(len(join.left), len(join.added)) < SAMPLED:
         return whole
     lefts, rights = (np.linspace(0, size - 1, SAMPLED).astype(np.int64) for size in (len(join.left), len(join.added)))
     met = (join.reach[lefts, None] <= rights) & (join.start[lefts, None] <= join.added[rights])
     hits = met.reshape(STRIPES, -1).sum(axis=1)
-    if hits.sum() < STRIPES * FEWEST_HITS:  # chance would say more than the data
+    if hits.sum() < STRIPES * FEWEST_HITS:  # the sample is too small to be reliable
         return whole
     work = len(join.left) / STRIPES * (1 + hits * STRIPES / SAMPLED * len(join.added) / SAMPLED)
     done = np.append(0, np.cumsum(work))
@@ -219,7 +219,7 @@ def _even_cuts(join: TwoInequalities, parts: int) -> Words:
 
 
 def start_sweep(join: TwoInequalities) -> Sweep:
-    """For callers of `emit` with arrays of their own; it is changed by every call."""
+    """For callers of `emit` with their own arrays; every call changes it."""
     size = (len(join.right) >> 6) + 1
     if not len(join.begun):
         words, groups = np.zeros(size, np.uint64), np.zeros((size >> 6) + 1, np.uint64)
@@ -230,7 +230,7 @@ def start_sweep(join: TwoInequalities) -> Sweep:
 
 @kernel
 def _summary(words: Bits) -> Bits:
-    """A bit for each word: whether it is not empty."""
+    """A bit per word: whether it is not empty."""
     summary = np.zeros((len(words) >> 6) + 1, np.uint64)
     for w in range(np.uint64(len(words))):
         summary[w >> WORD] |= np.uint64(words[w] != NONE) << (w & WITHIN)
@@ -248,7 +248,7 @@ def _bits_of(positions: Rows, size: int) -> Bits:
 
 @kernel
 def emit(join: TwoInequalities, sweep: Sweep, lefts: Rows, rights: Rows) -> np.int64:
-    """Fill both arrays with the next pairs; returns how many, fewer than there is room for only at the end."""
+    """Fill both arrays with the next pairs; returns how many. Only at the end are they fewer than fit."""
     to_go = np.uint64(sweep.at[0])
     to_add = np.uint64(sweep.at[1])
     position = NONE
@@ -269,7 +269,7 @@ def emit(join: TwoInequalities, sweep: Sweep, lefts: Rows, rights: Rows) -> np.i
             w = position >> WORD
             g = w >> WORD
             word = sweep.words[w] & (ALL << (position & WITHIN))
-            group = sweep.groups[g] & ((ALL << (w & WITHIN)) << ONE)  # the words that follow in this group
+            group = sweep.groups[g] & ((ALL << (w & WITHIN)) << ONE)  # the later words in this group
             while True:
                 base = w << WORD
                 if ones(word) > capacity - out:
@@ -333,13 +333,13 @@ class Arranged(NamedTuple):
 
 
 class OrderedPart(NamedTuple):
-    """Rows by each attribute, and how to get from one order to the other."""
+    """Rows by each attribute, and the mapping between the two orders."""
 
     first: Sorted
     second: Sorted
-    second_to_first: Rows  # position by the first attribute, by position by the second
+    second_to_first: Rows  # position by the first attribute, indexed by position by the second
     first_to_second: Rows
-    rows: int  # numbered so far, with those that are gone
+    rows: int  # rows numbered so far, including removed ones
 
 
 def arrange(codes: tuple[Words, Words], operators: Operators) -> Arranged:
@@ -377,7 +377,7 @@ def probe(probes: Arranged, part: OrderedPart, operators: Operators) -> TwoInequ
     starts = first_partners(probes.first.codes, part.first.codes, strict[0])
     reaches = first_partners(probes.second.codes, part.second.codes, strict[1])
     by_row = np.empty(size, starts.dtype)
-    if int(starts.sum(dtype=np.int64)) >= int(reaches.sum(dtype=np.int64)):  # the first leaves fewer
+    if int(starts.sum(dtype=np.int64)) >= int(reaches.sum(dtype=np.int64)):  # the first is more selective
         by_row[probes.first.order] = starts
         start = by_row[probes.second.order]
         return TwoInequalities(

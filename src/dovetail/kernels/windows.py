@@ -1,4 +1,4 @@
-"""Joins in which a left row's partners are neighbours in the right order: counted, listed and aggregated.
+"""Joins in which the partners of a left row are adjacent in the right order: counted, listed and aggregated.
 
     left, in order      l0    l1    l2
     right, in order   r0 r1 r2 r3 r4 r5 r6
@@ -7,12 +7,12 @@
                                   [--)        starts[2] .. ends[2]
 
 The number of pairs is known before the first one is listed. Sums, minima and maxima over the partners need no listing:
-prefix sums (of double doubles, so that nothing cancels), and a queue of candidates that slides along with the windows
-(Lemire, Streaming maximum-minimum filter, 2006).
+they use prefix sums (of double doubles, so that nothing cancels), and a queue of candidates that slides along with the
+windows (Lemire, Streaming maximum-minimum filter, 2006).
 
-All listings of pairs come in chunks, and copy runs of rows in whole strides, which the compiler turns into one
-instruction each. What a stride writes too much is overwritten by the next run, so all arrays have room for a stride
-behind their end.
+Pairs are always listed in chunks, and runs of rows are copied in whole strides, each of which the compiler turns into
+one instruction. What a stride writes beyond its run is overwritten by the next one, so all arrays have room for a
+stride beyond their end.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from dovetail.core.threads import in_threads
 from dovetail.kernels.compiling import kernel
 
 Words = NDArray[np.int64]
-Rows = NDArray[Any]  # int32 where all row numbers fit, else int64
+Rows = NDArray[Any]  # int32 if all row numbers fit, else int64
 Flags = NDArray[np.bool_]
 Check = Callable[[Rows, Rows], Flags]
-"""Which of the pairs (left_rows[i], right_rows[i]) satisfy the condition as it was written."""
+"""Which of the pairs (left_rows[i], right_rows[i]) satisfy the condition as written."""
 Floats = NDArray[np.float64]
 Number = TypeVar("Number", np.float64, np.int64)
 
 CHUNK = 1 << 20  # pairs
 STRIDE = np.uint64(8)  # rows
 ZERO, ONE = np.uint64(0), np.uint64(1)
-HUGE = 1e290  # sums of larger numbers are taken scaled down, so that none overflows half-way
+HUGE = 1e290  # sums of larger numbers are scaled down, so that none overflows midway
 SCALE = 2.0**64
 
 
@@ -49,16 +49,16 @@ class Windows(NamedTuple):
     left: Rows
     right: Rows
     starts: Rows
-    ends: Rows  # never less than starts
+    ends: Rows  # at least as large as starts
 
 
 def count(join: Windows) -> int:
-    """How many pairs there are."""
+    """The number of pairs."""
     return int(np.subtract(join.ends, join.starts, dtype=np.int64).sum())
 
 
 def row_counts(join: Windows) -> Words:
-    """How many partners each left row has."""
+    """The number of partners of each left row."""
     counts = np.empty(len(join.left), np.int64)
     counts[join.left] = join.ends - join.starts
     return counts
@@ -84,7 +84,7 @@ def pairs(join: Windows, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
     """All pairs (left row, right row), in chunks of `capacity`; only the last is smaller."""
     missing = count(join)
     right = pad_rows(join.right)
-    at = np.zeros(2, np.uint64)  # place in the left order, and how many of its pairs are out
+    at = np.zeros(2, np.uint64)  # position in the left order, and how many of its pairs are already listed
     while missing > 0:
         size = min(capacity, missing)
         lefts, rights = new_chunk(size, join.left.dtype)
@@ -109,7 +109,7 @@ def split(join: Windows, parts: int) -> list[Windows]:
 
 @kernel
 def _fill(join: Windows, right: Rows, at: NDArray[np.uint64], capacity: np.uint64, lefts: Rows, rights: Rows) -> None:
-    """List the next `capacity` pairs; there must be that many."""
+    """List the next `capacity` pairs; there must be this many."""
     place, done = at[0], at[1]
     out = ZERO
     while out < capacity:
@@ -132,9 +132,9 @@ def _fill(join: Windows, right: Rows, at: NDArray[np.uint64], capacity: np.uint6
 
 
 def row_sums(join: Windows, values: NDArray[Number]) -> NDArray[Number]:
-    """For each left row, the sum of its partners' `values` (one per right row); 0 where it has none.
+    """For each left row, the sum of its partners' `values` (one per right row); 0 if it has none.
 
-    Doubles are right to the last bit or two. Integers that do not fit in 64 bits are an OverflowError.
+    Doubles are correct except for the last bit or two. Integers that overflow 64 bits raise OverflowError.
     """
     ordered = values[join.right]
     sums = np.empty(len(join.left), values.dtype)
@@ -162,7 +162,7 @@ def _sum_floats(join: Windows, ordered: Floats) -> Floats:
     finite = np.isfinite(ordered)
     clean = ordered if finite.all() else np.where(finite, ordered, 0.0)
     scale = SCALE if np.abs(clean).max(initial=0.0) > HUGE else 1.0
-    with np.errstate(over="ignore"):  # a sum that is too large is infinite
+    with np.errstate(over="ignore"):  # sums that are too large become infinite
         sums = _sums(clean / scale, join.starts, join.ends) * scale
     return sums if clean is ordered else _with_infinities(sums, ordered, join)
 
@@ -174,7 +174,7 @@ def _sums(values: Floats, starts: Rows, ends: Rows) -> Floats:
     for j in range(len(values)):
         total = high[j] + values[j]
         part = total - high[j]
-        lost = (high[j] - (total - part)) + (values[j] - part)  # two-sum: what the addition rounded away
+        lost = (high[j] - (total - part)) + (values[j] - part)  # two-sum: the rounding error of the addition
         lost += low[j]
         high[j + 1] = total + lost
         low[j + 1] = lost - (high[j + 1] - total)
@@ -202,7 +202,7 @@ def _with_infinities(sums: Floats, ordered: Floats, join: Windows) -> Floats:
 
 
 def smallest_partners(join: Windows, codes: Words) -> Rows:
-    """For each left row, the partner with the smallest code; -1 without one. For the largest, give `~codes`."""
+    """For each left row, the partner with the smallest code; -1 if it has none. For the largest, pass `~codes`."""
     places = _minima(codes[join.right], join.starts, join.ends)
     partners = np.full(len(join.left), -1, join.right.dtype)
     some = places >= 0
@@ -212,9 +212,9 @@ def smallest_partners(join: Windows, codes: Words) -> Rows:
 
 @kernel
 def _minima(codes: Words, starts: Rows, ends: Rows) -> Words:
-    """The place of the smallest code of each window, -1 where it is empty."""
+    """The position of the smallest code of each window, -1 if it is empty."""
     places = np.full(len(starts), -1, np.int64)
-    queue = np.empty(len(codes), np.int64)  # places of ascending codes: who could still be the smallest
+    queue = np.empty(len(codes), np.int64)  # positions of ascending codes: those that can still be the smallest
     head = 0
     tail = 0
     entered = 0
@@ -233,24 +233,24 @@ def _minima(codes: Words, starts: Rows, ends: Rows) -> Words:
 
 
 def pad_rows(rows: Rows) -> Rows:
-    """The rows with room for a stride behind their end."""
+    """The rows with room for a stride beyond their end."""
     return np.concatenate([rows, np.zeros(int(STRIDE), rows.dtype)])
 
 
 def new_chunk(pairs: int, type_: np.dtype[Any]) -> tuple[Rows, Rows]:
-    """Arrays for a number of pairs."""
+    """Arrays for this number of pairs."""
     return np.empty(pairs + int(STRIDE), type_), np.empty(pairs + int(STRIDE), type_)
 
 
 def apart(lefts: Rows, rights: Rows, left_sources: Words, right_sources: Words) -> tuple[Rows, Rows]:
-    """Those of the pairs (lefts[i], rights[i]); the arrays are used for the answer."""
+    """The pairs (lefts[i], rights[i]) whose sources differ; the arrays are reused for the result."""
     count = _keep(lefts, rights, left_sources, right_sources)
     return lefts[:count], rights[:count]
 
 
 @kernel
 def _keep(lefts: Rows, rights: Rows, left_sources: Words, right_sources: Words) -> int:
-    """Every pair is written; one that is not wanted is overwritten by the next: no unpredictable branch."""
+    """Every pair is written, and an unwanted one is overwritten by the next, so there is no unpredictable branch."""
     count = 0
     for k in range(len(lefts)):
         left, right = lefts[k], rights[k]

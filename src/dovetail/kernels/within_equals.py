@@ -1,11 +1,11 @@
-"""Inequalities and bands within equal keys: the partners of a left row by equality are put into the order of a further
-attribute, where those that suit, too, are neighbours again.
+"""Inequalities and bands within equal keys: the partners of a left row by equality are sorted by a further attribute,
+so that those that also satisfy it are adjacent.
 
     right rows by bucket     4 0 7 | 2 6 | …        the three rows of one key, …
     codes of the attribute   9 1 5 | 3 3 |
-    arranged                 0 7 4 | 2 6 |          … in the order of the attribute: l < r is a range of them
+    arranged                 0 7 4 | 2 6 |          … in the order of the attribute: l < r is a range of these
 
-Of several inequalities one gives the ranges, and the others are checked, code by code, where pairs are listed.
+Of several inequalities, one gives the ranges; the others are checked code by code when pairs are listed.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def with_band(join: Equality, left: Words, right: Words, low: int, high: int) ->
 
 class _Shifted(NamedTuple):
     codes: Words
-    below: Flags  # what does not fit in 64 bits
+    below: Flags  # rows whose value does not fit in 64 bits
     above: Flags
 
 
 def _shifted(codes: Words, amount: int) -> _Shifted:
-    """codes - amount, at least LEAST and at most MOST."""
+    """codes - amount, clamped to LEAST .. MOST."""
     return _Shifted(add_saturating(codes, -amount), codes < LEAST + amount, codes > MOST + amount)
 
 
@@ -99,7 +99,7 @@ def _sort_ranges(behind: Rows, first: int, last: int, codes: Words, rows: Rows, 
 def _arrange(join: Equality, order: Rows, rows: Rows) -> None:
     """All ranges at once, where some are long: rows in the order of the whole side go each to its range."""
     places = np.full(len(rows), -1, rows.dtype)  # where the range of a row begins
-    filled = np.full(len(rows), -1, rows.dtype)  # how much of the range that begins here
+    filled = np.full(len(rows), -1, rows.dtype)  # how much of the range that begins here is filled
     for k in range(len(join.starts)):
         start = join.starts[k]
         if start < join.ends[k] and filled[start] < 0:
@@ -123,7 +123,7 @@ def _cut_ranges(codes: Words, bounds: Words, before_equals: bool, starts: Rows, 
 
 @kernel
 def _cut(codes: Words, bounds: Words, before_equals: bool, starts: Rows, ends: Rows, cuts: Rows) -> None:
-    """In each range, the first place with a code that is larger than the bound, or (before equals) as large."""
+    """In each range, the first position with a code larger than the bound, or (before equals) as large."""
     for k in range(len(bounds)):
         first, last = np.uint64(starts[k]), np.uint64(ends[k])
         bound = bounds[k]
@@ -137,11 +137,11 @@ def _cut(codes: Words, bounds: Words, before_equals: bool, starts: Rows, ends: R
 
 
 class Checked(NamedTuple):
-    """Those of the pairs of `join` for which all operators hold: left[c, row] operators[c] right[c, place]."""
+    """The pairs of `join` for which all operators hold: left[c, row] operators[c] right[c, place]."""
 
     join: Equality
     left: Matrix
-    right: Matrix  # by place in `join.rows`
+    right: Matrix  # by position in `join.rows`
     operators: Words
 
 
@@ -189,14 +189,14 @@ def right_exists(checked: Checked) -> Flags:
 
 
 def split(checked: Checked, parts: int) -> list[Checked]:
-    """The same pairs in several joins, one after the other."""
+    """The same pairs in order, in several joins."""
     return [checked._replace(join=join) for join in equality.split(checked.join, parts)]
 
 
 def pairs(checked: Checked, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
     """All pairs (left row, right row), in chunks of `capacity`; only the last is smaller."""
     type_ = row_type(checked.join.left_rows)
-    at = np.zeros(2, np.int64)  # position in `starts`, and how many of its candidates have been looked at
+    at = np.zeros(2, np.int64)  # position in `starts`, and how many of its candidates have been checked
     while True:
         lefts, rights = np.empty(capacity, type_), np.empty(capacity, checked.join.rows.dtype)
         size = int(_emit(checked, at, lefts, rights))
@@ -209,7 +209,7 @@ def pairs(checked: Checked, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]
 
 @kernel
 def _emit(checked: Checked, at: Words, lefts: Rows, rights: Rows) -> int:
-    """Fill both arrays with the next pairs; returns how many, fewer than there is room for only at the end."""
+    """Fill both arrays with the next pairs; returns how many. Only at the end are they fewer than fit."""
     join = checked.join
     out = 0
     k = at[0]
@@ -222,7 +222,7 @@ def _emit(checked: Checked, at: Words, lefts: Rows, rights: Rows) -> int:
             good = True
             for c in range(len(checked.operators)):
                 good &= holds(checked.operators[c], checked.left[c, row], checked.right[c, place])
-            lefts[out] = row  # written in any case, kept only if it is a pair
+            lefts[out] = row  # always written, but kept only if it is a pair
             rights[out] = join.rows[place]
             out += good
         at[1] = 0

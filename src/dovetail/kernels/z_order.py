@@ -1,13 +1,13 @@
-"""Cells of a space that is halved again and again, one dimension after the other, numbered along the Z-curve.
+"""Cells of a space that is halved recursively, one dimension after the other, numbered along the Z-curve.
 
     level 1     level 2      level 3        A cell is the bits of the halvings that lead to it, most significant first,
     0  |  1     01 | 11      010 011 …      and covers all longer codes that begin with them: an interval of codes.
        |        ---+---      ----+---       Two cells are disjoint, or one is in the other, and so are their intervals.
        |        00 | 10      000 001 …
 
-Each box gets the smallest cell that encloses it. One that lies across an early halving would get a very large cell: it
-is cut there, and its parts get cells of their own, up to a number of copies (GESS). Two boxes may then meet in several
-pairs of cells; the one that counts has the lowest corner of their intersection in it, the reference point.
+Each box gets the smallest cell that encloses it. A box across an early halving would get a very large cell, so it is
+cut there, and its parts get separate cells, up to a number of copies (GESS). Two boxes may then share several pairs of
+cells; the pair that counts contains the lowest corner of their intersection, the reference point.
 
 Orenstein, Merrett, A class of data structures for associative searching, PODS 1984; Dittrich, Seeger, GESS: a scalable
 similarity-join algorithm for mining large data sets in high dimensional spaces, KDD 2001.
@@ -24,20 +24,20 @@ from dovetail.kernels.windows import Flags, Rows, Words
 
 
 class Halvings(NamedTuple):
-    """Which bit of which dimension each level looks at."""
+    """The dimension and the bit that each level tests."""
 
     axes: Words
     bits: Words
 
 
 class Cells(NamedTuple):
-    rows: Words  # whose box it is
+    rows: Words  # the row of each box
     starts: Words
     ends: Words
 
 
 def enclosing_cells(lows: Words, highs: Words, halvings: Halvings, copies: int) -> Cells:
-    """The cells of boxes from corner `lows[i]` to corner `highs[i]`, whole numbers, both included."""
+    """The cells of boxes from corner `lows[i]` to corner `highs[i]`, in integers, both inclusive."""
     rows = np.empty(len(lows) * copies, np.int64)
     starts, ends = np.empty_like(rows), np.empty_like(rows)
     count = _enclose(lows, highs, halvings, rows, starts, ends)
@@ -46,7 +46,7 @@ def enclosing_cells(lows: Words, highs: Words, halvings: Halvings, copies: int) 
 
 @kernel
 def _enclose(lows: Words, highs: Words, halvings: Halvings, rows: Words, starts: Words, ends: Words) -> int:
-    """The boxes are cut in turn, the one in the largest cell first."""
+    """Cut the boxes one at a time, the one in the largest cell first."""
     depth = len(halvings.axes)
     copies = len(rows) // max(1, len(lows))
     low = np.empty((copies, lows.shape[1]), np.int64)
@@ -87,7 +87,7 @@ def _enclose(lows: Words, highs: Words, halvings: Halvings, rows: Words, starts:
 
 @kernel
 def _common_levels(low: Words, high: Words, halvings: Halvings, known: int) -> int:
-    """How many halvings leave the corners on the same side; `known` are known to."""
+    """The number of halvings that leave the corners on the same side, of which `known` are already known."""
     for level in range(known, len(halvings.axes)):
         axis, bit = halvings.axes[level], halvings.bits[level]
         if (low[axis] >> bit) & 1 != (high[axis] >> bit) & 1:
@@ -105,7 +105,7 @@ def _code(point: Words, halvings: Halvings) -> np.int64:
 
 @kernel
 def point_codes(points: Words, halvings: Halvings) -> Words:
-    """The place of each point on the curve."""
+    """The position of each point on the curve."""
     codes = np.empty(len(points), np.int64)
     for i in range(len(points)):
         codes[i] = _code(points[i], halvings)
@@ -113,7 +113,7 @@ def point_codes(points: Words, halvings: Halvings) -> Words:
 
 
 class Corners(NamedTuple):
-    """The lowest corners of boxes and the cells that they are in."""
+    """The lowest corners of boxes, and their cells."""
 
     lows: Words
     starts: Words
@@ -122,7 +122,7 @@ class Corners(NamedTuple):
 
 @kernel
 def meet_here(left: Corners, right: Corners, left_rows: Rows, right_rows: Rows, halvings: Halvings) -> Flags:
-    """Whether the reference point of each pair lies in both cells."""
+    """Whether the reference point of each pair is in both cells."""
     here = np.empty(len(left_rows), np.bool_)
     point = np.empty(left.lows.shape[1], np.int64)
     for k in range(len(left_rows)):
@@ -141,6 +141,6 @@ def no_halvings() -> Halvings:
 
 
 def halvings_of(bits: Words) -> Halvings:
-    """The dimensions in turn, from the highest bit down; those with more bits begin earlier."""
+    """Alternates between dimensions, from the highest bit down; those with more bits start earlier."""
     turns = [(axis, bit) for bit in range(int(bits.max(initial=0)))[::-1] for axis in np.flatnonzero(bits > bit)]
     return Halvings(np.array([a for a, _ in turns], np.int64), np.array([b for _, b in turns], np.int64))

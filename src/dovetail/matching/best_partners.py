@@ -1,13 +1,13 @@
-"""The best partners of each left row, by the kernel that suits the condition and the order.
+"""Finds the best partners of each left row, with the kernel that suits the condition and the order.
 
     as of       equal keys, one comparison of times, the nearest time first        one sweep over both sides in order
     nearest     equal keys, the nearest value first                                a sweep in each direction
     points      equal keys, the nearest points first                               a grid, a tree or a matrix product
     intervals   equal keys, the nearest interval first                             a sweep
     extremes    any condition, an order over the right side, one partner           by the kernels of aggregates
-    lists       everything else                                                    a list of the best for each left row
+    lists       everything else                                                    a list of the best per left row
 
-Only `lists` looks at every pair, and extremes where candidates have to be checked.
+Only `lists` compares every pair; extremes do so only if candidates have to be checked.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from dovetail.matching.nearest_in_order import is_in_order, nearest_in_order
 from dovetail.matching.preparation import Batches
 
 NO_ROW = -1
-MOST_PLACES = 1 << 26  # in the lists of left rows that are looked at together
-WAITING = 1 << 22  # pairs that are put in order at once
+MOST_PLACES = 1 << 26  # in the lists of left rows that are processed together
+WAITING = 1 << 22  # pairs that are sorted at a time
 
 
 class Partners(NamedTuple):
-    """Left rows, ascending, each as often as it has partners; these in order. A left row without one has NO_ROW."""
+    """Left rows, ascending, repeated for each partner, with ordered partners; NO_ROW if there is none."""
 
     lefts: Rows
     rights: Rows
 
     @property
     def found(self) -> Partners:
-        """Without the left rows that have no partner."""
+        """The same without left rows that have no partner."""
         some = self.rights != NO_ROW
         return self if some.all() else Partners(self.lefts[some], self.rights[some])
 
 
 def best_kernel(condition: Condition, best: Best) -> tuple[str, str]:
-    """What finds the partners, and why."""
+    """The kernel that finds the partners, and why."""
     if is_in_order(condition, best):
         return "as_of", "both sides in order, one sweep that remembers the last row of every key"
     if read_points(condition, best) is not None:
@@ -92,12 +92,12 @@ def best_partners(condition: Condition, best: Best, left: pa.RecordBatch, right:
 
 
 def _by_extremes(best: Best) -> bool:
-    """Whether right rows have ranks, of which the smallest wins."""
+    """Whether right rows have ranks, so that the smallest rank wins."""
     return best.top == 1 and best.ties == "any" and all(sides_of(key.value) == {Side.RIGHT} for key in best.order)
 
 
 def _extremes(condition: Condition, best: Best, batches: Batches) -> Rows:
-    """The right row of the smallest rank; every rank is there once."""
+    """The right row with the smallest rank; ranks are unique."""
     ranks, rows = _ranks(best, batches[1])
     matcher = build_matcher(condition, *batches)
     smallest = np.full(batches[0].num_rows, NONE)
@@ -115,7 +115,7 @@ def _extremes(condition: Condition, best: Best, batches: Batches) -> Rows:
 
 
 def _ranks(best: Best, right: pa.RecordBatch) -> tuple[Words, Words]:
-    """The place of each right row in the order, rows that tie one after the other; and the row at each place."""
+    """The rank of each right row in the order, with distinct ranks for ties; and the row at each rank."""
     if not best.order:
         rows = np.arange(right.num_rows)
         return rows, rows
@@ -127,7 +127,7 @@ def _ranks(best: Best, right: pa.RecordBatch) -> tuple[Words, Words]:
 
 
 def _columns(key: BestKey, values: pa.Array) -> list[Words]:
-    """What values are sorted by: whether they are null, if some are, and codes."""
+    """The sort columns of values: a null flag, if there are nulls, and codes."""
     codes = _codes(key, values)
     if not values.null_count:
         return [codes]
@@ -137,7 +137,7 @@ def _columns(key: BestKey, values: pa.Array) -> list[Words]:
 
 
 def _codes(key: BestKey, values: pa.Array) -> Words:
-    """Codes of these values; only among each other where their type has no codes of its own."""
+    """Codes of these values. If the type has no codes of its own, they are comparable only within this array."""
     if pa.types.is_null(values.type):
         return np.zeros(len(values), np.int64)
     if is_fixed(values.type):
@@ -147,11 +147,11 @@ def _codes(key: BestKey, values: pa.Array) -> Words:
     return ~codes if key.descending else codes
 
 
-# Lists of the best so far.
+# Lists of the best partners so far.
 
 
 class _AmbiguousError(Exception):
-    """A code is that of null, too."""
+    """A value has the same code as null."""
 
 
 def _in_lists(condition: Condition, best: Best, batches: Batches) -> Partners:
@@ -166,7 +166,7 @@ def _in_lists(condition: Condition, best: Best, batches: Batches) -> Partners:
 
 
 class _Order:
-    """The values by which pairs are put in order."""
+    """The values that pairs are sorted by."""
 
     def __init__(self, best: Best, batches: Batches) -> None:
         self._best = best
@@ -179,7 +179,7 @@ class _Order:
 
     @property
     def has_codes(self) -> bool:
-        """Whether a pair has a code that does not depend on the other pairs."""
+        """Whether the code of a pair does not depend on the other pairs."""
         if self._of_right is not None:
             return True
         order = self._best.order
@@ -201,7 +201,7 @@ class _Order:
         return codes, kept
 
     def keys(self, lefts: Rows, rights: Rows) -> tuple[list[Words], NDArray[np.bool_] | None]:
-        """What these pairs are sorted by, and which of them count; None: all."""
+        """The sort columns of these pairs, and which of the pairs count; None: all."""
         found: list[Words] = []
         kept = None
         for key in self._best.order:
@@ -214,7 +214,7 @@ class _Order:
         return evaluate(key.value, take_rows(self._read[0], lefts), take_rows(self._read[1], rights))
 
     def _measured(self, values: pa.Array) -> NDArray[np.bool_] | None:
-        """Which distances are numbers."""
+        """Which distances are valid numbers."""
         if not self._best.is_distance:
             return None
         if pa.types.is_floating(values.type):
@@ -224,7 +224,7 @@ class _Order:
 
 
 def _dense_ranks(best: Best, right: pa.RecordBatch) -> Words:
-    """Places of right rows in the order; rows that tie have the same."""
+    """The ranks of right rows in the order; ties have equal ranks."""
     keys = [key for one in best.order for key in _columns(one, evaluate(one.value, None, right))]
     if not keys:
         return np.zeros(right.num_rows, np.int64)
@@ -250,7 +250,7 @@ def _by_codes(matcher: Parts, best: Best, order: _Order) -> Partners:
 
 
 def _listed(rows: Words, sizes: Words) -> Partners:
-    """A list of right rows for each left row, and how many of them there are."""
+    """Converts lists of right rows, one per left row, and their lengths."""
     if rows.shape[1] == 1:
         return Partners(np.arange(len(rows), dtype=row_type(len(rows))), np.where(sizes > 0, rows[:, 0], NO_ROW))
     inside = np.arange(rows.shape[1]) < sizes[:, None]
@@ -260,7 +260,7 @@ def _listed(rows: Words, sizes: Words) -> Partners:
 
 
 def _with_ties(matcher: Parts, order: _Order, sizes: Words, codes: Words, top: int) -> Partners:
-    """All pairs that are not worse than the last of a full list."""
+    """All pairs that are not worse than the last one of a full list."""
     last = np.where(sizes == top, codes[:, top - 1], MOST)
     parts: list[tuple[Rows, Rows, Words]] = []
     for lefts, rights in matcher.pairs(CHUNK):
@@ -279,7 +279,7 @@ def _with_ties(matcher: Parts, order: _Order, sizes: Words, codes: Words, top: i
 
 
 def _by_sorting(matcher: Parts, best: Best, order: _Order) -> Partners:
-    """Pairs are collected, put in order and cut off, again and again: keys are compared with each other only."""
+    """Repeatedly collects pairs, sorts them and keeps the best: these keys can only be compared with each other."""
     size = matcher.batches[0].num_rows
     lefts = rights = np.empty(0, np.int64)
     waiting: list[tuple[Rows, Rows]] = []
@@ -298,7 +298,7 @@ def _by_sorting(matcher: Parts, best: Best, order: _Order) -> Partners:
 
 
 def _reduce(order: _Order, best: Best, pairs: Sequence[tuple[Rows, Rows]]) -> tuple[Words, Words]:
-    """The best of these pairs, by left row and in order."""
+    """The best of these pairs, ordered by left row and then by the order."""
     lefts = np.concatenate([pair[0] for pair in pairs]).astype(np.int64)
     rights = np.concatenate([pair[1] for pair in pairs]).astype(np.int64)
     keys, kept = order.keys(lefts, rights)
@@ -311,7 +311,7 @@ def _reduce(order: _Order, best: Best, pairs: Sequence[tuple[Rows, Rows]]) -> tu
     good = place < best.top
     if best.ties == "all" and len(lefts):
         last = np.repeat(starts, np.diff(starts, append=len(lefts))) + best.top - 1
-        last = np.minimum(last, len(lefts) - 1)  # beyond its left row only where the row has few partners
+        last = np.minimum(last, len(lefts) - 1)  # beyond its left row only if the row has few partners
         tied = np.ones(len(lefts), np.bool_)
         for key in keys:
             tied &= key[sorting] == key[sorting][last]

@@ -1,7 +1,7 @@
-"""Equality keys: as hashes, one 64-bit number per row, and the rows of two complete sides whose keys are equal.
+"""Equality keys: as hashes, one 64-bit number per row, and the pairs of rows of two complete sides with equal keys.
 
-A hash is the same on both sides and in every process. Of two complete sides, a single key of fixed width is its own
-code, and so are several that fit into 64 bits together. All others are hashed, and looked at once: if no two hashes
+A hash is the same on both sides and in every process. For two complete sides, a single fixed-width key is its own code,
+and so are several keys that fit into 64 bits together. All others are hashed and compared once: if no two hashes
 collide, no pair has to be checked.
 """
 
@@ -29,18 +29,18 @@ from dovetail.matching.kernel_pairs import Listed, Prepared, Swapped
 Words = NDArray[np.int64]
 CodePair = tuple[Words, Words]
 
-MOST_CODES = 2**62  # of codes that are made of several
+MOST_CODES = 2**62  # the range of a code that combines several keys
 
 
 class Hashed(NamedTuple):
-    """The rows that can match at all (None: all of them), and their hashes."""
+    """The rows that can match (None: all of them), and their hashes."""
 
     rows: Rows | None
     hashes: NDArray[np.int64]
 
 
 class HashKeys:
-    """The equalities of a condition, ready to hash batches of either side."""
+    """The equalities of a condition, prepared to hash batches of either side."""
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
@@ -53,7 +53,7 @@ class HashKeys:
 
     @property
     def checks(self) -> tuple[Expression, ...]:
-        """What rows with equal hashes still have to satisfy."""
+        """The conditions that rows with equal hashes still have to satisfy."""
         covered = {s for p in self._condition.equalities for s in p.source} if self.exact else set()
         return tuple(c for c in self._condition.conjuncts if c not in covered)
 
@@ -63,11 +63,11 @@ class HashKeys:
         return Hashed(rows, self.hash_columns(columns))
 
     def copies(self, side: Side, batch: pa.RecordBatch) -> Iterator[Hashed]:
-        """As `hash`: every row stands in one place."""
+        """Like `hash`; every row has one place."""
         yield self.hash(side, batch)
 
     def hash_again(self, side: Side, batch: pa.RecordBatch, rows: Rows | None = None) -> NDArray[np.int64]:
-        """The hashes of rows that were left over by `hash`, or of some of them."""
+        """The hashes of rows that passed `hash`, or of some of them."""
         return self.hash_columns(key_columns(side, batch, self.keys_of(side), rows))
 
     def rehash(self, side: Side) -> Callable[[pa.RecordBatch, Rows | None], NDArray[np.int64]]:
@@ -87,7 +87,7 @@ class HashKeys:
 def key_columns(
     side: Side, batch: pa.RecordBatch, keys: Sequence[Expression], rows: Rows | None = None
 ) -> list[pa.Array]:
-    """The keys of all rows, or of some of them; filters are not looked at."""
+    """The keys of all rows, or of some of them, without applying filters."""
     if rows is not None:
         names = sorted({column.name for key in keys for column in columns_of(key)})
         batch = take_rows(batch.select(names), rows)
@@ -104,7 +104,7 @@ def hash_column(array: pa.Array) -> NDArray[np.int64]:
 
 
 def key_bytes(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Where the values of a key column begin and end, and their bytes."""
+    """The offsets of the values in a key column, and their bytes."""
     return byte_strings(array if array.type.id in OFFSETS else pc.cast(array, pa.large_binary()))
 
 
@@ -118,7 +118,7 @@ def _hash_wide_decimals(array: pa.Array) -> NDArray[np.int64]:
 
 
 class EqualKeys(NamedTuple):
-    """Codes of the keys of both sides; unless they are exact, different keys may have the same code."""
+    """Codes of the keys of both sides. Unless they are exact, different keys may have the same code."""
 
     codes: CodePair
     is_exact: bool
@@ -126,7 +126,7 @@ class EqualKeys(NamedTuple):
 
 
 def read_keys(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> EqualKeys:
-    """Columns without nulls, the same number of them on both sides."""
+    """Codes of columns without nulls, the same number of columns on both sides."""
     columns = (left, right)
     if all(is_fixed(column.type) for column in left):
         keys = [
@@ -139,7 +139,7 @@ def read_keys(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> EqualKeys:
 
 
 def equal_codes(columns: Sequence[pa.Array]) -> Words:
-    """Codes of one side alone: order codes of a single key of fixed width, which are exact; else a hash."""
+    """Codes of one side alone: exact order codes for a single fixed-width key, otherwise hashes."""
     if len(columns) == 1 and is_fixed(columns[0].type):
         return order_codes(columns[0]).values
     return _hash(columns)
@@ -153,7 +153,7 @@ def _hash(columns: Sequence[pa.Array]) -> Words:
 
 
 def _pack(keys: Sequence[CodePair]) -> CodePair | None:
-    """One code of several, by their places in the ranges that they span; None where that takes too many bits."""
+    """One code for several keys, from their positions in the ranges of values; None if that takes too many bits."""
     if not (len(keys[0][0]) and len(keys[0][1])):
         return keys[0]
     lows = [min(int(mine.min()), int(theirs.min())) for mine, theirs in keys]
@@ -172,13 +172,13 @@ def _pack(keys: Sequence[CodePair]) -> CodePair | None:
 
 
 def match_keys(keys: EqualKeys) -> tuple[Equality, bool]:
-    """The partners of each left row by code, and whether all of them have equal keys."""
+    """The partners of each left row by code, and whether their keys are all equal."""
     join = equality.prepare(*keys.codes)
     return join, keys.is_exact or _same(join, *keys.columns)
 
 
 def equal_pairs(keys: EqualKeys) -> tuple[Listed, bool]:
-    """All pairs by code, the smaller side in buckets, and whether all of them have equal keys."""
+    """All pairs by code, with the smaller side in buckets, and whether their keys are all equal."""
     lefts, rights = map(len, keys.codes)
     if lefts >= rights:
         join, exact = match_keys(keys)
@@ -193,7 +193,7 @@ def _same(join: Equality, left: Sequence[pa.Array], right: Sequence[pa.Array]) -
 
 
 def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array], lefts: Rows, rights: Rows) -> bool:
-    """Whether the keys of all these pairs of rows are equal, column by column."""
+    """Whether the keys of all these pairs are equal, column by column."""
     return all(_same_column(mine, theirs, lefts, rights) for mine, theirs in zip(left, right, strict=True))
 
 

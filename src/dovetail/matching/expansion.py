@@ -1,10 +1,10 @@
-"""Partial results that are extended by one input after the other: arrays of row numbers, one per input joined so far.
+"""Extends partial results by one input after the other. They are arrays of row numbers, one per input joined so far.
 
     {o: [0, 0, 1]}  --c-->  {o: [0, 0, 0, 1], c: [4, 7, 7, 2]}  --n-->  …
 
-The same for an arriving batch against residents and for blocks against blocks. Candidates come from a hash table, or
-from an ordered index by the range that a link gives; every edge that a new input closes is checked at once, so that a
-wrong combination is dropped as early as possible, whatever cycles the condition has.
+Used both for an arriving batch against residents and for blocks against blocks. Candidates come from a hash table, or
+from an ordered index by the range that a link gives. Every edge that a new input closes is checked at once, so that
+wrong combinations are dropped as early as possible, also in cyclic conditions.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dovetail.condition.graph import Edge, Graph
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.matching.links import Attribute, Bounds, Codes, Link, attributes_of, links_of
 
-MOST = 1 << 18  # partial results in one piece
+MOST = 1 << 18  # partial results per piece
 
 Partial = dict[str, Rows]
 Tally = Callable[["Hop", int, int, int], None]
-"""Called for every hop with the number of partial results, of rows probed and of pairs found."""
+"""Called for every hop with the number of partial results, of rows probed, and of pairs found."""
 
 
 class ProbeTable(Protocol):
@@ -36,14 +36,14 @@ class ProbeTable(Protocol):
         """The codes of the rows with these numbers."""
 
     def find(self, attribute: Attribute, bounds: Bounds, most: int) -> Iterator[tuple[Rows, Rows]]:
-        """(i, row) for all rows whose code is within the i-th bounds, in pieces of about `most`."""
+        """All (i, row) such that the row's code is within the i-th bounds, in pieces of about `most`."""
 
     def located(self, rows: Rows, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Rows]:
-        """A batch with these rows, and where in it they are; it has the columns of these names, or all."""
+        """A batch with these rows, and their positions in it; it has the columns of these names, or all."""
 
 
 class Check(NamedTuple):
-    """What the two ends of an edge must satisfy: equal codes, or conjuncts as written."""
+    """The check on both ends of an edge: equal codes, or conjuncts as written."""
 
     edge: Edge
     equal: Link | None
@@ -51,7 +51,7 @@ class Check(NamedTuple):
 
 
 class Hop(NamedTuple):
-    """From an input that is joined to one that is not."""
+    """A step from an input that is already joined to one that is not."""
 
     link: Link
     known: str
@@ -60,25 +60,25 @@ class Hop(NamedTuple):
 
 
 class Paths:
-    """Ways through the graph of a condition, from any input to all others."""
+    """Join orders along the graph of a condition, from any input to all others."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.links = links_of(graph)
         self.attributes = {alias: attributes_of(self.links, alias) for alias in graph.aliases}
         ranges = [link for link in self.links if not link.is_equality]
-        self.ordered = frozenset(end for link in ranges for end in (link.left, link.right))  # looked up by ranges
+        self.ordered = frozenset(end for link in ranges for end in (link.left, link.right))  # indexed by range
         self._known: dict[tuple[str, tuple[Link, ...]], tuple[Hop, ...]] = {}
 
     @property
     def unreached(self) -> list[str]:
-        """Inputs that no link leads to."""
+        """Inputs that cannot be reached by links."""
         first = self.graph.aliases[0]
         reached = {first, *(hop.new for hop in self.hops(first))}
         return [alias for alias in self.graph.aliases if alias not in reached]
 
     def hops(self, start: str, rank: Callable[[Link], float] = lambda _: 0.0) -> tuple[Hop, ...]:
-        """Each hop takes the best link from a joined input to one that is not joined yet."""
+        """Hops that each take the best link from a joined input to one that is not joined yet."""
         joined, order = {start}, []
         links = sorted(self.links, key=rank)  # stable: ties keep the order of the condition
         while (best := next((k for k in links if len(k.ends & joined) == 1), None)) is not None:
@@ -90,7 +90,7 @@ class Paths:
         return self._known[key]
 
     def hops_in_order(self, start: str, order: Sequence[str]) -> tuple[Hop, ...]:
-        """Hops that join the inputs in a given order."""
+        """Hops that join the inputs in the given order."""
         places = {alias: place for place, alias in enumerate((start, *order))}
         return self.hops(start, lambda link: max(places[alias] for alias in link.ends))
 
@@ -115,7 +115,7 @@ class Paths:
 
 
 def expand(hops: Sequence[Hop], tables: Mapping[str, ProbeTable], partial: Partial, tally: Tally) -> Iterator[Partial]:
-    """All complete results that begin with these partial ones, in pieces of bounded size."""
+    """All complete results that extend these partial ones, in pieces of bounded size."""
     if not hops:
         yield partial
         return
@@ -154,7 +154,7 @@ def _check_partial(check: Check, tables: Mapping[str, ProbeTable], partial: Part
 
 
 def checked(graph: Graph, tables: Mapping[str, ProbeTable], rows: Partial) -> NDArray[np.bool_] | None:
-    """Which of the complete results satisfy what no edge says; None: all."""
+    """Which of the complete results satisfy the residual; None: all."""
     if not graph.residual:
         return None
     names = {alias: sorted({name for a, name in graph.wide if a == alias}) for alias, _ in graph.wide}
@@ -172,7 +172,7 @@ def _only(partial: Partial, good: np.ndarray[tuple[int], np.dtype[np.bool_]]) ->
     return partial if good.all() else {alias: rows[good] for alias, rows in partial.items()}
 
 
-FEWEST_PROBES = 32  # since the last flush, before counts are trusted
+FEWEST_PROBES = 32  # since the last flush, before the counts are used
 
 Per = Literal["resident", "candidate"]
 
@@ -192,7 +192,7 @@ class Selectivities:
         self._candidates[hop.link] += probes * candidates
 
     def selectivity_of(self, link: Link, sizes: Mapping[str, int]) -> float:
-        """The share of pairs that match; `sizes` are the residents of each input."""
+        """The share of pairs that match; `sizes`: the number of residents per input."""
         if self.probes[link] < FEWEST_PROBES:
             return self._before[link]
         pairs = self._candidates[link]
@@ -214,7 +214,7 @@ class Selectivities:
         self._candidates = dict(zip(self.links, fields["candidates"], strict=True))
 
     def reset_counts(self, sizes: Mapping[str, int]) -> None:
-        """Count anew; `sizes` are from before the flush."""
+        """Reset the counts; `sizes` are from before the flush."""
         self._before = {link: self.selectivity_of(link, sizes) for link in self.links}
         self.matches = dict.fromkeys(self.links, 0)
         self.probes = dict.fromkeys(self.links, 0)

@@ -1,7 +1,7 @@
-"""The kernels behind one face: how many pairs, which pairs, who has a partner; by position in the given codes.
+"""A common interface to the kernels: the number of pairs, the pairs, and which rows have a partner, by position.
 
-What is asked about the partners of each left row (how many, the sum of their numbers, the smallest of their codes)
-needs no enumeration of the pairs; without `adds_up`, only how many does not.
+Aggregates over the partners of each left row (their number, the sum of their values, the smallest of their codes) need
+no enumeration of the pairs; without `adds_up`, this holds only for their number.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Flags = NDArray[np.bool_]
 
 
 class Matcher(Protocol):
-    """The matching pairs of two sides by row number. Nothing is enumerated before it is asked for."""
+    """The matching pairs of two sides by row number. Nothing is enumerated until requested."""
 
-    seen: int  # candidates that `pairs` has looked at so far
+    seen: int  # candidates that `pairs` has checked so far
 
     @property
     def exact(self) -> bool:
         """Whether every candidate is a pair."""
 
     def candidates(self) -> int:
-        """How many pairs have to be looked at; none is enumerated."""
+        """The number of pairs that have to be checked, without enumerating them."""
 
     def count(self) -> int:
-        """How many pairs there are."""
+        """The number of pairs."""
 
     def pairs(self, capacity: int) -> Iterator[tuple[Rows, Rows]]:
         """All pairs (left row, right row), in chunks of about `capacity`."""
@@ -44,13 +44,13 @@ class Matcher(Protocol):
         """Which rows of a side have a partner."""
 
     def split(self, threads: int) -> Sequence[Matcher]:
-        """Matchers with the same pairs, one after the other, for a number of threads."""
+        """Matchers that together have the same pairs in the same order, for a number of threads."""
 
 
 Words = NDArray[np.int64]
 Numbers = NDArray[Any]  # int64 or float64
 
-NONE = np.iinfo(np.int64).max  # the smallest code where there is no partner, and the code of null
+NONE = np.iinfo(np.int64).max  # the smallest code if there is no partner, and the code of null
 
 
 class Listed(Protocol):
@@ -59,25 +59,25 @@ class Listed(Protocol):
     def partnered(self, side: Side) -> Flags: ...
 
     def split(self, parts: int) -> Sequence[Listed]:
-        """The same pairs in about this number of parts, in order; one part if there are few, or if it cannot be cut."""
+        """The same pairs in order, in about this number of parts; one part if there are few or no way to split."""
 
     @property
     def adds_up(self) -> bool:
-        """Whether it has `row_sums` and `row_smallest`; else one has to go through the pairs."""
+        """Whether it has `row_sums` and `row_smallest`; otherwise the pairs have to be enumerated."""
 
     def row_counts(self) -> Words:
-        """How many partners each left row has."""
+        """The number of partners of each left row."""
 
     def row_sums(self, numbers: Numbers) -> Numbers:
-        """For each left row, the sum of its partners' numbers (one per right row)."""
+        """For each left row, the sum of its partners' numbers (one number per right row)."""
 
     def row_smallest(self, codes: Words) -> Words:
-        """For each left row, the smallest of its partners' codes (one per right row); NONE without a partner."""
+        """For each left row, the smallest of its partners' codes (one code per right row); NONE without a partner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A prepared join and the module of kernels that it belongs to; they all have the same functions."""
+    """A prepared join and the module of its kernels; all these modules have the same functions."""
 
     kernels: ModuleType
     join: Any
@@ -122,7 +122,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """The pairs of another listing with left and right exchanged; `straight` lists them by left rows."""
+    """The pairs of another listing with left and right swapped; `straight` lists them by left rows."""
 
     listed: Listed
     straight: Callable[[], Listed]
@@ -154,7 +154,7 @@ class Swapped:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Everything but the partners by equality: what lies before a window and what lies behind it."""
+    """All pairs except the partners by equality: the rows before and after a window."""
 
     equal: Windows
 
@@ -198,7 +198,7 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """The cross product of the first left rows and all right rows."""
+    """The cross product of the first left rows with all right rows."""
 
     left: int
     right: int
@@ -239,7 +239,7 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class These:
-    """Pairs that are known already."""
+    """Pairs that are already known."""
 
     lefts: Rows
     rights: Rows

@@ -1,4 +1,4 @@
-"""Equal keys of both sides as equal numbers, so that an array has a place for each key."""
+"""Numbers the keys of both sides, so that arrays can be indexed by key."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dovetail.matching.equal_keys import EqualKeys, same_keys
 
 Numbers = NDArray[np.int32]
 
-SPARSE = 4  # numbers that could be there for each row that is
-FEW = 1 << 16  # numbers that are never too many
+SPARSE = 4  # times the number of rows that the range of numbers may have
+FEW = 1 << 16  # a range of numbers that is always acceptable
 MOST = 2**31 - 2
 
 
 class KeyNumbers(NamedTuple):
-    """Numbers below `size`, by side. Rows of the left side whose key the other side does not have share the last."""
+    """Numbers below `size`, by side. All left rows whose key is not on the right side have the last number."""
 
     numbers: tuple[Numbers, Numbers]
     size: int
 
 
 def number_keys(keys: EqualKeys) -> KeyNumbers | None:
-    """Numbers of the keys; None where different keys happen to have the same code."""
+    """The numbers of the keys; None if different keys have the same code."""
     left, right = keys.codes
     if not len(right):
         return KeyNumbers((np.zeros(len(left), np.int32), np.empty(0, np.int32)), 1)

@@ -1,6 +1,6 @@
-"""How rows of one input find their partners in another: links between join attributes.
+"""Links between join attributes: how rows of one input find their partners in another.
 
-Every edge of a condition that has an equality, a band or an inequality becomes a link: a code of the known row gives a
+Every edge of a condition that has an equality, a band or an inequality becomes a link: the code of a known row gives a
 range of codes in the other input's ordered index. Several equalities of one edge are one attribute, hashed together.
 Equalities are transitive: a.k = b.k AND b.k = c.k also links a with c.
 """
@@ -35,7 +35,7 @@ FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True)
 class Attribute:
-    """What an input is looked up by; the expressions read it as the left side."""
+    """The keys that an input is looked up by; their expressions read it as the left side."""
 
     alias: str
     keys: tuple[Expression, ...]
@@ -45,10 +45,10 @@ class Attribute:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.alias, self.keys))  # of whole trees: attributes are keys of many small look-ups
+        return hash((self.alias, self.keys))  # cached: attributes are keys of many small look-ups
 
     def __reduce__(self) -> tuple[type[Attribute], tuple[str, tuple[Expression, ...]]]:
-        return Attribute, (self.alias, self.keys)  # hashes are not the same in another process
+        return Attribute, (self.alias, self.keys)  # without the hash, which differs in another process
 
     @property
     def is_exact(self) -> bool:
@@ -57,7 +57,7 @@ class Attribute:
 
 
 class Bounds(NamedTuple):
-    """Which codes of the other input each probing row wants; None: no bound."""
+    """The range of codes in the other input that each probing row looks for; None: no bound."""
 
     low: Codes | None
     high: Codes | None
@@ -97,7 +97,7 @@ class Link:
         return self.left if alias == self.left.alias else self.right
 
     def bounds(self, known: str, codes: Codes) -> Bounds:
-        """Where to look in the other input for partners of rows of `known`."""
+        """The ranges in the other input that can hold partners of rows of `known`."""
         from_left = known == self.left.alias
         if self.band is not None:
             low, high = self.band
@@ -115,14 +115,14 @@ class Link:
 def _range_bounds(codes: Codes, low: int | float, high: int | float) -> Bounds:
     if not (isinstance(low, int) and isinstance(high, int)):
         values = code_floats(codes)
-        with np.errstate(invalid="ignore", over="ignore"):  # infinities are looked up, and checked, like other numbers
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities are looked up and checked like other numbers
             slack = (np.abs(values) + max(abs(low), abs(high))) * SINGLE_STEP
             return Bounds(float_codes(values + low - slack), float_codes(values + high + slack))
     return Bounds(*saturating_range(codes, low, high))
 
 
 def links_of(graph: Graph) -> tuple[Link, ...]:
-    """One link for every two inputs that have one: an equality if possible, given or implied."""
+    """One link for each pair of inputs that has one: preferably an equality, given or implied."""
     given = [link for edge in graph.edges if (link := _link(edge)) is not None]
     best = {link.ends: link for link in given}
     for group in equal_attributes(given):
@@ -135,12 +135,12 @@ def links_of(graph: Graph) -> tuple[Link, ...]:
 
 
 def attributes_of(links: Iterable[Link], alias: str) -> tuple[Attribute, ...]:
-    """What an input is indexed by, in the order of the condition."""
+    """The attributes by which an input is indexed, in the order of the condition."""
     return tuple(dict.fromkeys(link.attribute(alias) for link in links if alias in link.ends))
 
 
 def shared_attribute(links: Iterable[Link], aliases: Iterable[str]) -> Mapping[str, Attribute] | None:
-    """The attribute of each input, if equality of one attribute joins them all."""
+    """The attribute of each input, if equality of a single attribute joins them all."""
     for group in equal_attributes(links):
         members = {attribute.alias: attribute for attribute in group}
         if set(members) == set(aliases):
@@ -158,7 +158,7 @@ def _link(edge: Edge) -> Link | None:
         match predicate:
             case Band() if is_fixed(type_of(predicate.left)):
                 bounds = closed_bounds(predicate)
-                exact = isinstance(bounds[0], int)  # rounding decides at the borders of a band of doubles
+                exact = isinstance(bounds[0], int)  # for a band of doubles, rounding decides at the bounds
                 left, right = _ends(edge, predicate)
                 return Link(left, right, band=bounds, covered=predicate.source if exact else ())
     for predicate in edge.condition.predicates:
@@ -197,14 +197,14 @@ def equal_attributes(links: Iterable[Link]) -> list[list[Attribute]]:
 
 
 class Coded(NamedTuple):
-    """The rows of a batch that can match at all, and their codes, one array per attribute."""
+    """The rows of a batch that can match, and their codes, one array per attribute."""
 
     batch: pa.RecordBatch
     codes: tuple[Codes, ...]
 
 
 def encode_keys(graph: Graph, alias: str, attributes: Iterable[Attribute], batch: pa.RecordBatch) -> Coded:
-    """Leave out rows that fail the filters of their input or have a null key, and encode the keys of the others."""
+    """Drop rows that fail the filters of their input or have a null key, and encode the keys of the others."""
     columns = [[evaluate(key, batch, None) for key in attribute.keys] for attribute in attributes]
     alive = graph.passing(alias, batch)
     for column in (column for keys in columns for column in keys):
@@ -220,12 +220,12 @@ def encode_keys(graph: Graph, alias: str, attributes: Iterable[Attribute], batch
 
 
 def attribute_codes(attribute: Attribute, batch: pa.RecordBatch) -> Codes:
-    """The codes of rows that `coded` left over."""
+    """The codes of rows that `encode_keys` kept."""
     return _codes([evaluate(key, batch, None) for key in attribute.keys])
 
 
 def _codes(keys: list[pa.Array]) -> Codes:
-    """Order codes of a single key of fixed width; a hash of anything else."""
+    """Order codes of a single fixed-width key; otherwise hashes."""
     if len(keys) == 1 and is_fixed(keys[0].type):
         return order_codes(keys[0]).values
     hashes = hash_column(keys[0])

@@ -1,13 +1,13 @@
-"""From a condition and two batches to a matcher.
+"""Builds a matcher from a condition and two batches.
 
     filters, null keys --> rows that can match --> codes --> kernel --> candidates --> checks --> pairs
 
-Where equalities stand beside another predicate, rows are grouped by the equal keys first. Inequalities and bands then
-look at ranges of each group; other predicates run their kernel in large groups, and in small ones every pair is a
-candidate that is checked.
+With equalities and another predicate, rows are first grouped by the equal keys. Inequalities and bands then read ranges
+of each group. Other predicates run their kernel in large groups; in small groups, every pair is a candidate that is
+checked.
 
-With three or more inequalities, two find the candidates: those that the fewest pairs satisfy together. How many pairs
-each satisfies alone does not tell: if a and b rise together, `l.a < r.a AND l.b > r.b` leaves next to none.
+With three or more inequalities, two find the candidates: the two that the fewest pairs satisfy together. The number of
+pairs for each one alone is no guide: if a and b rise together, `l.a < r.a AND l.b > r.b` leaves next to none.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from dovetail.matching.kernel_pairs import Flags, Listed, Prepared
 from dovetail.matching.preparation import OPERATORS, Batches, CodePair, Operands, prepare_kernel, read_operands
 
 CHUNK = 1 << 18  # candidates that are checked at a time
-FEW_ROWS = 1 << 14  # that are not worth a thread
+FEW_ROWS = 1 << 14  # too few to use another thread
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Candidates in positions of `rows`, and what they still have to satisfy."""
+    """Candidates by position in `rows`, and the checks that remain."""
 
     listed: Listed
     rows: tuple[Rows, Rows]
@@ -79,7 +79,7 @@ class Parts:
         ]
 
     def partnered(self, side: Side) -> Flags:
-        """Only where candidates have to be checked are they enumerated."""
+        """Candidates are only enumerated if they have to be checked."""
         found = np.zeros(self.batches[side].num_rows, np.bool_)
         for part in self.parts:
             if part.checks:
@@ -93,7 +93,7 @@ class Parts:
         whole = [len(rows) == batch.num_rows for rows, batch in zip(part.rows, self.batches, strict=True)]
         for lefts, rights in part.listed.pairs(capacity):
             self.seen += len(lefts)
-            # Where all rows of a batch are in the part, its positions are their numbers.
+            # If all rows of a batch are in the part, positions are row numbers.
             left_rows = lefts if whole[0] else part.rows[0][lefts]
             right_rows = rights if whole[1] else part.rows[1][rights]
             if part.checks:
@@ -103,16 +103,16 @@ class Parts:
                 yield left_rows, right_rows
 
 
-SAMPLE = 2048  # rows of a side, of which all pairs are counted to choose between inequalities
-FEW_PAIRS = 1 << 14  # any inequalities will do
-OWN_CHOICE = 1 << 18  # pairs of equal keys that are worth a choice of their own
-LARGE_GROUP = 1 << 14  # pairs of equal keys from which on a kernel is worth its preparation
-VERY_LARGE_GROUP = 1 << 18  # the same where candidates are checked by their codes
-FEW_CANDIDATES = 64  # for a row, all of which may be checked
+SAMPLE = 2048  # rows per side whose pairs are all counted to choose between inequalities
+FEW_PAIRS = 1 << 14  # with fewer, any inequalities will do
+OWN_CHOICE = 1 << 18  # pairs of equal keys from which a group has its own choice of inequalities
+LARGE_GROUP = 1 << 14  # pairs of equal keys from which a kernel is worth preparing
+VERY_LARGE_GROUP = 1 << 18  # the same if candidates are checked by their codes
+FEW_CANDIDATES = 64  # per row; these may all be checked
 
 
 def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> Parts:
-    """A matcher for two complete sides. Of a disjunction, the alternatives are parts; no pair satisfies two of them."""
+    """A matcher for two complete sides. The alternatives of a disjunction are parts; no pair satisfies two."""
     batches = (left, right)
     conditions = condition.branches or (condition,)
     return Parts(batches, tuple(part for one in conditions for part in _parts(one, batches)))
@@ -145,7 +145,7 @@ def _parts(condition: Condition, batches: Batches) -> list[Part]:
 
 
 def _band_within(strategy: Strategy, join: Equality, operands: Operands) -> Equality | None:
-    """The partners by a band of whole numbers beside the equal keys."""
+    """The partners by equal keys and a band of integers."""
     if strategy.kind != "band":
         return None
     (predicate,) = strategy.predicates
@@ -164,7 +164,7 @@ def _inequalities_within(
     batches: Batches,
     covered: tuple[Predicate, ...],
 ) -> list[Part]:
-    """Inequalities beside equal keys: each candidate is checked by its codes where there are few for a row."""
+    """Inequalities and equal keys: if a row has few candidates, each one is checked by its codes."""
     checks = condition.conjuncts_beside((*covered, *strategy.predicates))
     operators = [OPERATORS[p.operator] for p in strategy.predicates if isinstance(p, Less)]
     is_wide = equality.count(join) > FEW_CANDIDATES * len(operands.rows[0])
@@ -182,7 +182,7 @@ def _inequalities_within(
 
 
 def _driving(strategy: Strategy, operands: Operands) -> tuple[int, ...]:
-    """Which of the predicates find candidates: all, but of three and more inequalities only two."""
+    """The predicates that find candidates: all, but only two of three or more inequalities."""
     if strategy.kind != "two_inequalities":
         return tuple(range(len(strategy.predicates)))
     return most_selective(strategy.predicates, operands.ordered)
@@ -198,11 +198,11 @@ def _select_predicates(strategy: Strategy, operands: Operands, chosen: tuple[int
 
 
 def most_selective(inequalities: Sequence[Predicate], codes: Sequence[CodePair]) -> tuple[int, int]:
-    """Which two inequalities the fewest pairs satisfy together, by all pairs of some rows; the first, of equals."""
+    """The two inequalities that the fewest pairs satisfy together, in a sample; on a tie, the first ones."""
     sizes = [len(column) for column in codes[0]]
     if len(codes) == 2 or sizes[0] * sizes[1] <= FEW_PAIRS:
         return 0, 1
-    some = [_some(size, seed) for seed, size in enumerate(sizes)]  # seeds differ: not the same rows of one table
+    some = [_some(size, seed) for seed, size in enumerate(sizes)]  # not the same rows of one table
     lefts, rights = ([pair[side][some[side]] for pair in codes] for side in (0, 1))
     operators = [OPERATORS[p.operator] for p in inequalities if isinstance(p, Less)]
 
@@ -218,12 +218,12 @@ def _some(size: int, seed: int) -> Rows:
 
 
 class Groups:
-    """The rows of both sides that share their keys."""
+    """The rows of both sides that share equal keys."""
 
     def __init__(self, join: Equality) -> None:
         self._join = join
         order = np.argsort(join.starts, kind="stable")
-        self._members = order[join.ends[order] > join.starts[order]]  # left rows, those of a group side by side
+        self._members = order[join.ends[order] > join.starts[order]]  # left rows, grouped
         starts = join.starts[self._members]
         self._first = np.flatnonzero(np.diff(starts, prepend=-1))  # equal keys have the same range
         self._lengths = np.diff(np.append(self._first, len(starts)))
@@ -231,13 +231,13 @@ class Groups:
         self.pairs = self._lengths.astype(np.int64) * widths
 
     def rows(self, group: int) -> tuple[Rows, Rows]:
-        """The left rows and the right rows of a group."""
+        """The left and right rows of a group."""
         start = self._first[group]
         lefts = self._members[start : start + self._lengths[group]]
         return lefts, self._join.rows[self._join.starts[lefts[0]] : self._join.ends[lefts[0]]]
 
     def without(self, groups: Flags) -> Equality:
-        """The pairs of all other groups."""
+        """The pairs of all groups except these."""
         ends = self._join.ends.copy()
         gone = self._members[np.repeat(groups, self._lengths)]
         ends[gone] = self._join.starts[gone]

@@ -1,4 +1,4 @@
-"""The nearest interval: what the condition and the order say, and one sweep over intervals in order.
+"""The nearest interval: reads the condition and the order, and runs one sweep over sorted intervals.
 
 greatest(r.start - l.end, l.start - r.end, 0)
 """
@@ -24,7 +24,7 @@ from dovetail.matching.preparation import Batches, read_operands
 
 
 class Intervals(NamedTuple):
-    """What is compared: the left end with the right start, and the left start with the right end."""
+    """The operands of the distance: left end and right start, left start and right end."""
 
     behind: KeyPair
     before: KeyPair
@@ -32,7 +32,7 @@ class Intervals(NamedTuple):
 
 
 def read_intervals(condition: Condition, best: Best) -> Intervals | None:
-    """What is near to what, if that is all there is."""
+    """The operands, if the distance is all that the condition and order have."""
     if best.top != 1 or best.ties != "any" or len(best.order) != 1 or not best.is_distance or condition.alternatives:
         return None
     value, descending, _ = best.order[0]
@@ -54,7 +54,7 @@ def read_intervals(condition: Condition, best: Best) -> Intervals | None:
 
 
 def near_intervals(condition: Condition, best: Best, batches: Batches) -> Rows | None:
-    """The partner of each left row, -1 without one; None if a sweep cannot tell."""
+    """The partner of each left row, -1 without one; None if a sweep cannot find it."""
     found = read_intervals(condition, best)
     assert found is not None
     operands = read_operands(condition, batches, condition.strategy.equal_keys, [found.behind, found.before], True)
@@ -94,7 +94,7 @@ def _at(codes: as_of.Words, places: Rows | None) -> as_of.Words:
 
 
 def _checked(found: Intervals, near: Rows, rows: tuple[Rows, Rows], batches: Batches) -> Rows:
-    """Without partners that are too far away."""
+    """The partners without those that are too far away."""
     if not found.within:
         return near
     some = np.flatnonzero(near >= 0)

@@ -1,4 +1,4 @@
-"""The nearest points: what the condition and the order say, and a grid, a tree or a matrix product that finds them.
+"""The nearest points: reads the condition and the order, and searches with a grid, a tree or a matrix product.
 
 distance(l.x, l.y, r.x, r.y)      in the plane by a grid, with keys and in space by a tree
 distance(l.v, r.v)                lists: by a matrix product, unless they are short
@@ -32,14 +32,14 @@ Floats = NDArray[np.float64]
 Words = NDArray[np.int64]
 
 PLANE = 2
-SHORT = 8  # dimensions that a tree is good for
-TINY, HUGE = 1e-100, 1e150  # doubles whose differences have squares
-WIDEST = 2**50  # from the first whole number to the last
-MARGIN = 1 + 2.0**-40  # for rounding, around a radius
+SHORT = 8  # dimensions up to which a tree is efficient
+TINY, HUGE = 1e-100, 1e150  # doubles between these have differences whose squares neither overflow nor underflow
+WIDEST = 2**50  # from the first integer to the last
+MARGIN = 1 + 2.0**-40  # around a radius, for rounding
 
 
 class Points(NamedTuple):
-    """The coordinates of both sides, or a list on each, and how near they must be."""
+    """The coordinates of both sides, or a list on each, and the maximal distance."""
 
     left: tuple[Expression, ...]
     right: tuple[Expression, ...]
@@ -48,7 +48,7 @@ class Points(NamedTuple):
 
 
 def read_points(condition: Condition, best: Best) -> Points | None:
-    """What is near to what, if that is all there is."""
+    """The operands, if the distance is all that the condition and order have."""
     if best.ties != "any" or len(best.order) != 1 or condition.residual or condition.alternatives:
         return None
     match best.order[0]:
@@ -86,7 +86,7 @@ def _on_line(condition: Condition, pair: KeyPair | None) -> Points | None:
 
 
 def near_points(condition: Condition, best: Best, batches: Batches) -> tuple[Words, Words] | None:
-    """The rows of the nearest right points of each left row, and how many; None if this cannot tell."""
+    """The rows of the nearest right points of each left row, and their number; None if this method cannot tell."""
     found = read_points(condition, best)
     assert found is not None
     pairs = [(found.left[0], found.right[0])] if found.on_line else []
@@ -128,7 +128,7 @@ def near_points(condition: Condition, best: Best, batches: Batches) -> tuple[Wor
 
 
 def _by_row(found: Points, near: Words, sizes: Words, rows: tuple[Rows, Rows], batches: Batches) -> tuple[Words, Words]:
-    """Rows of the batches in place of positions, without those that are too far away as it was written."""
+    """Row numbers in place of positions, without points that are too far away by the condition as written."""
     inside = np.arange(near.shape[1]) < sizes[:, None]
     near = np.where(inside, near, 0)
     if len(rows[1]) != batches[1].num_rows and len(rows[1]):
@@ -151,7 +151,7 @@ def _taken(points: Floats, rows: Rows) -> Floats:
 
 
 def _coordinates(expressions: Sequence[Expression], side: Side, batch: pa.RecordBatch) -> Floats | None:
-    """A line of doubles for each row; null is NaN. None for lists of different lengths."""
+    """A row of doubles per row; null is NaN. None if lists have different lengths."""
     columns = [evaluate(e, *((batch, None) if side is Side.LEFT else (None, batch))) for e in expressions]
     if not types.is_list(type_of(expressions[0])):
         return np.stack([_numbers(column) for column in columns], axis=1)
@@ -168,7 +168,7 @@ def _coordinates(expressions: Sequence[Expression], side: Side, batch: pa.Record
 
 
 def _places_on_line(codes: CodePair, is_float: bool) -> tuple[Floats | None, Floats | None]:
-    """Numbers whose differences and their squares are exact enough; None where they are not."""
+    """Numbers whose differences and squares of these are exact enough; None if they are not."""
     if is_float:
         left, right = (code_floats(one)[:, None] for one in codes)
         sizes = np.abs(np.concatenate([left, right]))

@@ -1,10 +1,10 @@
-"""As-of and nearest in one dimension: what the condition and the order say, and one sweep over both sides in order.
+"""As-of and nearest joins in one dimension: reads the condition and the order, and sweeps over both sorted sides.
 
     l.k = r.k AND l.t >= r.t                          r.t DESC          the last one up to l.t
     l.k = r.k AND l.t <= r.t AND r.t <= l.t + 5       r.t               the first one from l.t on, at most 5 away
-    l.k = r.k                                         abs(l.t - r.t)    the nearer one of both
+    l.k = r.k                                         abs(l.t - r.t)    the nearer one of the two
 
-Partners of a left row are neighbours in time, so the one next to it is the best: where it is too far away, all are.
+The best partner of a left row is its neighbour in time; if that one is too far away, all others are too.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ Direction = OneOf["before", "after", "both"]
 
 
 class InOrder(NamedTuple):
-    """The values that are compared, and which way the best one lies."""
+    """The values that are compared, and the direction of the best partner."""
 
     values: KeyPair
     direction: Direction
-    strict: bool  # not the same time
+    strict: bool  # whether equal times do not match
     band: Band | None = None
-    differs: bool = False  # the order is a difference
+    differs: bool = False  # whether the order is a difference
 
 
 def is_in_order(condition: Condition, best: Best) -> bool:
-    """Whether a sweep finds the partners."""
+    """Whether a sweep can find the partners."""
     return read_order(condition, best) is not None
 
 
 def read_order(condition: Condition, best: Best) -> InOrder | None:
-    """What is compared, if neighbours in that order are the best partners."""
+    """The values to compare, if neighbours in their order are the best partners."""
     if best.top != 1 or best.ties != "any" or len(best.order) != 1 or condition.residual or condition.alternatives:
         return None
     others = [predicate for predicate in condition.predicates if not isinstance(predicate, Equal)]
@@ -69,7 +69,7 @@ def read_order(condition: Condition, best: Best) -> InOrder | None:
 
 
 def _wish(value: Expression, descending: bool) -> tuple[KeyPair | Expression, Direction] | None:
-    """What is compared, and which way the first in the order lies: only the right value, where that is all there is."""
+    """The values to compare, and the direction of the first in the order; only the right value, if it is alone."""
     match value:
         case Call("abs", (Call("-", (first, second)),)) if not descending:
             pair = pair_of(first, second)
@@ -78,7 +78,7 @@ def _wish(value: Expression, descending: bool) -> tuple[KeyPair | Expression, Di
             pair = pair_of(first, second)
             if pair is None:
                 return None
-            rises = (Side.RIGHT in sides_of(first)) != descending  # with the right value
+            rises = (Side.RIGHT in sides_of(first)) != descending  # whether the difference rises with the right value
             return pair, "after" if rises else "before"
     if sides_of(value) == {Side.RIGHT}:
         return value, "before" if descending else "after"
@@ -86,7 +86,7 @@ def _wish(value: Expression, descending: bool) -> tuple[KeyPair | Expression, Di
 
 
 def pair_of(first: Expression, second: Expression) -> KeyPair | None:
-    """A left and a right expression, of one type that has codes."""
+    """A left and a right expression of one type that has codes."""
     if sides_of(first) == {Side.RIGHT}:
         first, second = second, first
     if sides_of(first) != {Side.LEFT} or sides_of(second) != {Side.RIGHT}:
@@ -128,7 +128,7 @@ def _with_predicate(predicate: Predicate, values: KeyPair | Expression, directio
 
 
 def nearest_in_order(condition: Condition, best: Best, batches: Batches) -> Rows | None:
-    """The partner of each left row, -1 without one; None if the values are such that a sweep cannot tell."""
+    """The partner of each left row, -1 without one; None if a sweep cannot handle the values."""
     found = read_order(condition, best)
     assert found is not None
     if found.differs and not best.is_distance and _has_gaps(found.values, batches):
@@ -154,13 +154,13 @@ def nearest_in_order(condition: Condition, best: Best, batches: Batches) -> Rows
     near = as_of.by_row(near, ordered[0][1], ordered[1][1])
     if found.band is not None and pa.types.is_floating(type_of(found.values[0])):
         near = _checked(found, near, operands.rows, batches)
-    if all(rows is None for rows in operands.alive):  # all rows: their places are their numbers
+    if all(rows is None for rows in operands.alive):  # all rows: positions are row numbers
         return near
     return as_of.in_batches(near, operands.rows, batches[0].num_rows, batches[1].num_rows)
 
 
 def _has_gaps(values: KeyPair, batches: Batches) -> bool:
-    """Whether some values have no difference: null, NaN or infinity."""
+    """Whether some values have no finite difference: null, NaN or infinity."""
     for side in Side:
         column = evaluate(values[side], *((batches[0], None) if side is Side.LEFT else (None, batches[1])))
         if column.null_count:
@@ -171,7 +171,7 @@ def _has_gaps(values: KeyPair, batches: Batches) -> bool:
 
 
 def _shifted(found: InOrder, lefts: np.ndarray) -> np.ndarray | None:
-    """Left codes moved to the edge of the band that is nearer to the partners; None if 64 bits are not enough."""
+    """Left codes moved to the edge of the band nearer to the partners; None if that overflows 64 bits."""
     if found.band is None or found.direction == "both":
         return lefts
     low, high = closed_bounds(found.band)
@@ -186,7 +186,7 @@ def _shifted(found: InOrder, lefts: np.ndarray) -> np.ndarray | None:
 
 
 def _search(found: InOrder, left: as_of.Timeline, right: as_of.Timeline, keys: int, type_: pa.DataType) -> Rows:
-    """By place."""
+    """Search by position."""
     is_float = pa.types.is_floating(type_)
     if found.direction == "after":
         near = as_of.first_after(left, right, keys, found.strict)
@@ -209,7 +209,7 @@ def _search(found: InOrder, left: as_of.Timeline, right: as_of.Timeline, keys: i
 
 
 def _checked(found: InOrder, near: Rows, rows: tuple[Rows, Rows], batches: Batches) -> Rows:
-    """Without partners that a band of doubles leaves out, as it was written."""
+    """The partners without those that a band of doubles excludes, as written."""
     assert found.band is not None
     some = np.flatnonzero(near >= 0)
     good = matching(found.band.source, batches[0], rows[0][some], batches[1], rows[1][near[some]])

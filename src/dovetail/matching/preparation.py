@@ -1,6 +1,6 @@
-"""The keys of two complete sides as codes, and the kernel of each class of predicate, prepared for them.
+"""Converts the keys of two complete sides to codes, and prepares the kernel for each class of predicate.
 
-Keys that are dictionary-encoded on both sides are compared by their codes: each value is looked at once.
+Keys that are dictionary-encoded on both sides are compared by their codes, so each value is read once.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ from dovetail.matching.kernel_pairs import All, Flags, Listed, Others, Prepared
 
 Words = NDArray[np.int64]
 Batches = tuple[pa.RecordBatch, pa.RecordBatch]
-CodePair = tuple[NDArray[Any], NDArray[Any]]  # one int64 per row; or one line of doubles, where keys are lists
+CodePair = tuple[NDArray[Any], NDArray[Any]]  # one int64 per row; for lists, a row of doubles
 
-FEWEST_COORDINATES = 2  # that the kernels take
+FEWEST_COORDINATES = 2  # that the kernels accept
 OPERATORS = {"<": cross.LESS, "<=": cross.LESS_EQUAL, ">": cross.GREATER, ">=": cross.GREATER_EQUAL}
 PLANE_AND_SPACE = (2, 3)  # dimensions
 DOUBLE, SINGLE = 2.0**-50, 2.0**-20  # relative errors, with a margin
 HUGE = 2.0**60
 
 
-@dataclass(frozen=True)  # no slots: row numbers are made when they are asked for
+@dataclass(frozen=True)  # no slots, because of the cached property
 class Operands:
-    """Rows of each side that can match at all, and their codes."""
+    """Rows of each side that can match, and their codes."""
 
     alive: tuple[Rows | None, Rows | None]  # None: all rows of the side
     sizes: tuple[int, int]  # of the sides
     equal: EqualKeys | None
-    ordered: tuple[CodePair, ...]  # of each pair of keys that is compared otherwise
+    ordered: tuple[CodePair, ...]  # one per pair of keys that is not compared for equality
     complete: bool = True  # False: there are no such codes, and `ordered` is empty
 
     @cached_property
@@ -84,7 +84,7 @@ class Operands:
 def read_operands(
     condition: Condition, batches: Batches, equal: Sequence[KeyPair], ordered: Sequence[KeyPair], metric: bool
 ) -> Operands:
-    """Evaluate the keys of both sides and leave out rows that fail the filters or have a null key."""
+    """Evaluate the keys of both sides, and drop rows that fail the filters or have a null key."""
     batches, equal = by_code(batches, equal)
     (left, lefts), (right, rights) = (
         keyed_rows(condition, side, batches[side], [pair[side] for pair in (*equal, *ordered)]) for side in Side
@@ -104,9 +104,9 @@ def read_operands(
 
 
 def _ordered_codes(left: pa.Array, right: pa.Array, metric: bool) -> CodePair | None:
-    """Codes that keep order across both sides: those of the values, or ranks where a type has none.
+    """Codes that keep order across both sides: codes of the values, or ranks if the type has none.
 
-    Lists become points. None where distances matter and there is no code that keeps them.
+    Lists become points. None if distances matter and no code keeps them.
     """
     if types.is_list(left.type):
         width = max(int(list_lengths(left).max(initial=0)), int(list_lengths(right).max(initial=0)), FEWEST_COORDINATES)
@@ -123,7 +123,7 @@ def _ordered_codes(left: pa.Array, right: pa.Array, metric: bool) -> CodePair | 
 
 
 def _with_lengths(keys: EqualKeys | None, lengths: tuple[Words, Words]) -> EqualKeys | None:
-    """Keys that differ where lengths do, too; as they were, if all lists are of one length."""
+    """Keys extended by the lengths of lists; unchanged if all lists have the same length."""
     both = np.concatenate(lengths)
     if not len(both) or (both == both[0]).all():
         return keys
@@ -134,7 +134,7 @@ def _with_lengths(keys: EqualKeys | None, lengths: tuple[Words, Words]) -> Equal
 
 
 def _points(lists: pa.Array, width: int) -> NDArray[np.float64]:
-    """One row per list, filled up with zeros: only lists of one length are compared. A null element is far from all."""
+    """One row per list, padded with zeros: only equal lengths are compared. A null element is far from everything."""
     points = np.zeros((len(lists), width))
     numbers = pc.fill_null(lists.flatten().cast(pa.float64()), np.nan)
     points[np.arange(width) < list_lengths(lists)[:, None]] = np.asarray(numbers)
@@ -142,7 +142,7 @@ def _points(lists: pa.Array, width: int) -> NDArray[np.float64]:
 
 
 def by_code(batches: Batches, pairs: Sequence[KeyPair]) -> tuple[Batches, list[KeyPair]]:
-    """The same keys; of pairs of dictionary-encoded texts, columns of whole numbers that are added to the batches."""
+    """The same keys; pairs of dictionary-encoded text become integer columns that are added to the batches."""
     found: list[KeyPair] = []
     for pair in pairs:
         encoded = [_encoded(key, batch) for key, batch in zip(pair, batches, strict=True)]
@@ -157,12 +157,12 @@ def by_code(batches: Batches, pairs: Sequence[KeyPair]) -> tuple[Batches, list[K
 
 
 def _new_name(batches: Batches) -> str:
-    """A name that no column has."""
+    """A column name that is not in use."""
     return "__code" + "_" * max(len(name) for batch in batches for name in batch.schema.names)
 
 
 def _encoded(key: Expression, batch: pa.RecordBatch) -> pa.DictionaryArray | None:
-    """The column behind a key that is a dictionary-encoded text, and nothing else."""
+    """The column of a key that is just a dictionary-encoded text column."""
     match key:
         case Call("cast", (Column(_, name),), target) if types.is_text(target):
             column = batch.column(name)
@@ -172,7 +172,7 @@ def _encoded(key: Expression, batch: pa.RecordBatch) -> pa.DictionaryArray | Non
 
 
 def _codes(left: pa.DictionaryArray, right: pa.DictionaryArray) -> tuple[pa.Array, pa.Array]:
-    """One number per row, the same on both sides for the same text. A dictionary may hold a text twice, or null."""
+    """One number per row, the same on both sides for the same text. A dictionary may contain a text twice, or null."""
     values = [column.dictionary.cast(pa.large_string()) for column in (left, right)]
     known = pc.unique(pa.chunked_array(values)).drop_null()
     numbers = [pc.index_in(of_side, known) for of_side in values]
@@ -203,7 +203,7 @@ def prepare_kernel(strategy: Strategy, operands: Operands, batches: Batches) -> 
 
 
 def overlap_operators(overlap: Overlap) -> tuple[int, int]:
-    """l.low (1) r.high and l.high (2) r.low."""
+    """The operators (1) and (2) in l.low (1) r.high and l.high (2) r.low."""
     return (
         cross.LESS_EQUAL if overlap.left_low_closed else cross.LESS,
         cross.GREATER_EQUAL if overlap.left_high_closed else cross.GREATER,
@@ -224,7 +224,7 @@ def _rectangles(predicate: Rectangles, ordered: tuple[CodePair, ...]) -> rectang
 
 
 def _distance(predicate: Distance, operands: Operands, batches: Batches) -> candidates.Candidates:
-    """Points nearer than the radius; what is so near to it that rounding may decide is asked about, as written."""
+    """Points nearer than the radius. If rounding may decide, the condition is evaluated as written."""
     points = [tuple(map(band.code_floats, pair)) if pair[0].ndim == 1 else pair for pair in operands.ordered]
     left, right = ([column[side] for column in points] for side in Side)
     assert isinstance(predicate.radius, Literal)
@@ -238,14 +238,14 @@ def _distance(predicate: Distance, operands: Operands, batches: Batches) -> cand
 
 
 def _slack(predicate: Distance, radius: float, columns: Sequence[NDArray[np.float64]]) -> float:
-    """How far a distance may be from the one of doubles, because differences were taken in another type."""
+    """How far a distance may differ from that of doubles, because differences were computed in another type."""
     read = [type_of(c) for source in predicate.source for c in columns_of(source)]
     if all(pa.types.is_float64(type_) or types.is_list(type_) for type_ in read):
         return 0.0
     largest = max(float(np.abs(column).max(initial=0.0, where=np.isfinite(column))) for column in columns)
     slack = len(columns) * largest * DOUBLE
     if any(pa.types.is_float32(type_) or pa.types.is_float16(type_) for type_ in read):
-        # Squares beyond these sizes overflow or vanish in single precision.
+        # Beyond these sizes, squares overflow or underflow in single precision.
         slack += radius * SINGLE + 1 / HUGE if radius < HUGE else 2 * radius
     return slack
 

@@ -1,7 +1,7 @@
-"""Rows of one input of several in memory: what they are, when they came, and an index for each attribute.
+"""Rows of one of several inputs in memory: their values, their arrival ticks, and an index per attribute.
 
-A row is in all indexes of its input or in none. Rows are numbered without gaps; when some leave, the others move up.
-Codes are not kept beside the rows: they are computed again for candidates, and for all rows when some leave.
+A row is in all indexes of its input or in none. Rows are numbered without gaps; when some are removed, the others move
+up. Codes are not stored with the rows: they are recomputed for candidates, and for all rows when some are removed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dovetail.storage.row_marks import RowMarks
 
 ARRIVED = "__arrived"  # extra columns of a kept row: the tick of its arrival,
 CODE = "__code"  # and one code per attribute
-EXTRA_BYTES = 8  # of each of them
+EXTRA_BYTES = 8  # bytes per extra column
 PER_ENTRY = 12  # bytes of an ordered index: code, row number
 
 Flags = NDArray[np.bool_]
@@ -55,7 +55,7 @@ class Batch:
 
     @property
     def nbytes(self) -> int:
-        """With the indexes that it has or will have."""
+        """Bytes including the indexes that it has or will have."""
         return int(self.batch.nbytes) + extra_bytes(len(self), len(self._codes))
 
     @property
@@ -78,7 +78,7 @@ class Batch:
 
 
 class Residents:
-    """Rows in memory. `ordered`: attributes that are looked up by ranges; the others are looked up by equality."""
+    """Rows in memory. `ordered`: attributes that are looked up by range; the others are looked up by equality."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Residents:
     ) -> None:
         self.attributes = tuple(attributes)
         self.arrived = ArrivalTicks()
-        self.marks = RowMarks()  # whether a row took part in a result lately
+        self.marks = RowMarks()  # whether a row was recently part of a result
         self._survivors = Survivors()
         self._schema = resident_schema(schema, attributes)
         self._rows = PackedRows(schema, part_bytes)
@@ -109,11 +109,11 @@ class Residents:
 
     @property
     def stored_bytes(self) -> int:
-        """What the rows take with their extra columns."""
+        """Bytes of the rows with their extra columns."""
         return self._rows.nbytes + EXTRA_BYTES * len(self) * (1 + len(self.attributes))
 
     def nbytes_for(self, batch: Batch) -> int:
-        """How many bytes more it takes to keep the batch."""
+        """The additional bytes needed to keep the batch."""
         rows = len(batch)
         tables = sum(table.nbytes_with(rows) - table.nbytes for table in self._tables.values())
         own = int(batch.batch.nbytes) - EXTRA_BYTES * rows * (1 + len(self.attributes))
@@ -156,7 +156,7 @@ class Residents:
         return Held(self._survivors.all(), self.marks.all().astype(np.int32), take)
 
     def saved(self) -> None:
-        """A snapshot has all rows."""
+        """Called when a snapshot contains all rows."""
         self._survivors.restart(len(self))
 
     def insert(self, batch: Batch, used: Flags | Marks) -> None:
@@ -173,7 +173,7 @@ class Residents:
             table.insert(hash_codes(np.ascontiguousarray(batch.codes(attribute))), partial(self._hashes, attribute))
 
     def remove(self, rows: Rows) -> None:
-        """Take rows out of memory and of all indexes; those behind them move up."""
+        """Remove rows from memory and all indexes; later rows move up."""
         gone = np.zeros(len(self), np.bool_)
         gone[rows] = True
         self._rows.remove(gone)
@@ -190,7 +190,7 @@ class Residents:
 
 
 def extra_bytes(rows: int, attributes: int) -> int:
-    """What rows that are read back take besides themselves: when each left, and ordered indexes."""
+    """Bytes that rows take when read back, besides their columns: the ticks of their eviction, and ordered indexes."""
     return rows * (8 + PER_ENTRY * attributes)
 
 

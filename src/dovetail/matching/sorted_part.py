@@ -1,23 +1,24 @@
-"""Rows that are kept and probed by batches of the other side: sorted once, where the class of predicate allows.
+"""Rows that are kept and probed by batches of the other side, sorted once if the class of predicate allows it.
 
     builder = PartBuilder(condition)        of the right side of the condition
-    part    = builder.keep(batch)           a SortedPart, for a long time
+    part    = builder.keep(batch)           a SortedPart, kept for many probes
     probes  = builder.probing(batch)        a ProbeBatch of the left side, sorted once for all parts
     probes.match(part)                      a matcher: pairs, counts, which rows have a partner
 
-Two inequalities on keys with exact codes are merged (`kernels/two_inequalities.py`); of three and more, those two that
-the fewest pairs of some rows and some probes satisfy. Rows of other classes are best kept in the order of their first
-key (`row_order`): they are prepared anew for each meeting, and kernels sort in no time what is sorted already.
+Two inequalities on keys with exact codes are merged (`kernels/two_inequalities.py`). Of three or more, the two are used
+that the fewest pairs of a sample of rows and probes satisfy. Rows of other classes are best kept in the order of their
+first key (`row_order`): they are prepared again for each batch of probes, and kernels sort them quickly if they are
+already sorted.
 
-Zone maps are the smallest and the largest join keys of a part; they say whether probes can match any of its rows.
+Zone maps are the smallest and the largest join keys of a part; they show whether probes can match any of its rows.
 
     zones = ZoneMaps(condition)             of the right side of the condition
     zone  = zones.zone(batch)               of a part: a range of codes for each predicate that has one
-    reach = zones.reach(probes)             of a batch of the left side: the codes that it asks for
+    reach = zones.reach(probes)             of a batch of the left side: the codes that it can match
     can_match(reach, zone)                  False: no pair of them matches, and the part need not be read
 
-Equalities, inequalities, bands and overlaps of keys with exact codes count; all of them must hold, so that one that
-excludes a part is enough.
+Zone maps exist for equalities, inequalities, bands and overlaps of keys with exact codes. All of them must hold, so one
+that excludes a part is enough.
 """
 
 from __future__ import annotations
@@ -46,29 +47,29 @@ from dovetail.matching.matcher import Part, Parts, build_matcher, most_selective
 from dovetail.matching.preparation import OPERATORS, Words, overlap_operators, read_operands
 
 Zone = tuple[tuple[int, int], ...]
-"""By link: the smallest and the largest code."""
+"""The smallest and the largest code per link."""
 
-SAMPLE = 1024  # rows of each side that decide between inequalities
+SAMPLE = 1024  # rows per side that decide between inequalities
 ORDERS = ("first_order", "first_codes", "second_order", "second_codes", "second_to_first", "first_to_second")
 
 
 @dataclass(frozen=True, slots=True)
 class SortedPart:
-    """Rows of the right side; with a part, if they are sorted by two keys."""
+    """Rows of the right side; with `part`, if they are sorted by two keys."""
 
     batch: pa.RecordBatch
     rows: Rows
     part: OrderedPart | None
-    way: int = 0  # which two keys
+    way: int = 0  # which pair of keys
 
     def only(self, chosen: Flags) -> SortedPart:
-        """Some of the rows, with the numbers that they have; those of a part."""
+        """Some of the rows, with the same row numbers; only for sorted parts."""
         assert self.part is not None
         return replace(self, part=two_inequalities.without(self.part, ~chosen[self.rows]))
 
     @property
     def orders(self) -> pa.RecordBatch | None:
-        """How the rows are sorted, as columns that can be stored; None if they are not."""
+        """The sort orders of the rows, as columns that can be stored; None if they are not sorted."""
         part = self.part
         if part is None:
             return None
@@ -78,31 +79,31 @@ class SortedPart:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Two keys by which rows can be kept."""
+    """Two keys by which rows can be sorted."""
 
     strategy: Strategy
     operators: Operators
 
 
 class PartBuilder:
-    """How rows of the right side of a condition are kept, and found by those of the left."""
+    """Stores rows of the right side of a condition, and prepares left rows to probe them."""
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
         self._drive = condition.strategy
         self._ways = tuple(_ways(self._drive))
-        self.ways = len(self._ways)  # in which rows can be sorted
+        self.ways = len(self._ways)  # number of ways to sort rows
         self.sorts = self.ways > 0  # whether rows are kept sorted by two keys
         self.has_choice = self.ways > 1
 
     def keep(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None = None, way: int = 0) -> SortedPart:
-        """Rows as they come; where there are several ways to sort them, some probes tell which is best."""
+        """Keep these rows, sorted if possible. With several ways to sort them, some probes show which is best."""
         if not self._ways:
             return SortedPart(batch, np.arange(batch.num_rows), None)
         return self._sort_rows(batch, way if probes is None else self.best_way(batch, probes))
 
     def keep_some(self, kept: SortedPart, rows: Rows) -> SortedPart:
-        """Some rows of what is kept, by the same keys."""
+        """Prepare some of the kept rows, sorted by the same keys."""
         batch = take_rows(kept.batch, rows)
         return self.keep(batch) if kept.part is None else self._sort_rows(batch, kept.way)
 
@@ -111,7 +112,7 @@ class PartBuilder:
         return SortedPart(batch, rows, two_inequalities.build(codes, self._ways[way].operators), way)
 
     def again(self, batch: pa.RecordBatch, orders: pa.RecordBatch | None, way: int) -> SortedPart:
-        """What was kept before, from its rows and orders."""
+        """Restore a part from its rows and orders."""
         if orders is None:
             return self.keep(batch)
         rows, *columns = (np.asarray(column) for column in orders.columns)
@@ -122,7 +123,7 @@ class PartBuilder:
         return ProbeBatch(self, batch)
 
     def row_order(self, batch: pa.RecordBatch) -> Rows | None:
-        """In which order to keep the rows; None: as they are."""
+        """The order in which to keep the rows; None: as they are."""
         keys = self._drive.equal_keys or self._drive.ordered_keys[:1]
         if self._ways or not keys:
             return None
@@ -156,7 +157,7 @@ class PartBuilder:
         return rows, two_inequalities.arrange(codes, self._ways[way].operators)
 
     def best_way(self, batch: pa.RecordBatch, probes: pa.RecordBatch) -> int:
-        """The two keys that the fewest pairs satisfy, by some rows of both."""
+        """The two keys that the fewest pairs satisfy, in a sample of both sides."""
         if not self.has_choice:
             return 0
         predicates = tuple(dict.fromkeys(p for way in self._ways for p in way.strategy.predicates))
@@ -182,11 +183,11 @@ class ProbeBatch:
         self.batch = batch
 
     def match(self, kept: SortedPart) -> Parts:
-        """The pairs of this batch and what is kept."""
+        """The pairs of this batch and the kept rows."""
         return self._keeping.match(self, kept)
 
     def match_bounded(self, kept: SortedPart, least: Words, third: Words) -> Parts:
-        """The pairs in which the `third` of the kept row is not less than `least` of the probe; of sorted rows only."""
+        """The pairs whose kept row has a `third` not less than `least` of the probe; for sorted rows only."""
         (part,) = self.match(kept).parts
         assert isinstance(part.listed, Prepared)
         rows, _ = self.arranged(kept.way)
@@ -200,7 +201,7 @@ class ProbeBatch:
 
 
 def _ways(strategy: Strategy) -> list[_Way]:
-    """Each two inequalities whose keys have exact codes; none for everything else."""
+    """Each pair of inequalities whose keys have exact codes; none for other conditions."""
     if strategy.equal:
         return []
     exact = [p for p in strategy.predicates if all(is_fixed(type_of(key)) for pair in keys_of(p) for key in pair)]
@@ -220,7 +221,7 @@ def _some_of(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class ZoneMaps:
-    """The zones of rows of the right side of a condition."""
+    """Computes the zones of rows of the right side of a condition."""
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
@@ -228,15 +229,15 @@ class ZoneMaps:
 
     @property
     def links(self) -> int:
-        """How many ranges a zone has."""
+        """The number of ranges in a zone."""
         return len(self._links)
 
     def zone(self, batch: pa.RecordBatch) -> Zone | None:
-        """The zone of rows of the right side; None if none of them can match anything."""
+        """The zone of rows of the right side; None if none of them can match."""
         return self._ranges(Side.RIGHT, batch)
 
     def reach(self, batch: pa.RecordBatch) -> Zone | None:
-        """The codes of right rows that rows of the left side ask for; None if they can match nothing."""
+        """The range of right codes that rows of the left side can match; None if they can match nothing."""
         ranges = self._ranges(Side.LEFT, batch)
         if ranges is None:
             return None
@@ -254,14 +255,14 @@ class ZoneMaps:
 
 
 def can_match(reach: Zone | None, zone: Zone | None) -> bool:
-    """Whether a part with this zone can hold partners of probes that reach so far."""
+    """Whether a part with this zone can hold partners of probes with this reach."""
     if reach is None or zone is None:
         return False
     return all(low <= last and first <= high for (low, high), (first, last) in zip(reach, zone, strict=True))
 
 
 def _links(predicate: Predicate) -> Iterator[Link]:
-    """Ranges of codes in which the partners of a row are."""
+    """Ranges of codes that contain the partners of a row."""
     match predicate:
         case Equal(left, right):
             pairs: list[tuple[Expression, str, Expression]] = [(left, "=", right)]
@@ -291,10 +292,10 @@ def _attributes(left: Expression, right: Expression) -> tuple[Attribute, Attribu
 
 
 def _reach(link: Link, first: int, last: int) -> tuple[int, int]:
-    """What left codes from the first to the last ask for; whatever grows with a code is bounded by the ends."""
+    """The right codes that left codes from first to last can match, given by the bounds at both ends."""
     codes = np.array([first, last])
     if link.band is not None and not isinstance(link.band[0], int) and not np.isfinite(code_floats(codes)).all():
-        return LEAST, MOST  # infinities and NaN do not keep to a band's arithmetic
+        return LEAST, MOST  # infinities and NaN do not follow a band's arithmetic
     bounds = link.bounds(Side.LEFT.alias, codes)
     if bounds.low is not None and bounds.high is not None and (bounds.low > bounds.high).any():
         return LEAST, MOST  # beyond 64 bits at one end

@@ -1,4 +1,4 @@
-"""A condition as a sweep: every row becomes an interval of one line, and rows that match have overlapping intervals.
+"""Turns a condition into a sweep: rows become intervals on one line, and intervals of matching rows overlap.
 
     condition              left row            right row                   u is evicted when the sweep reaches v
     l.k = r.k              [k, k]              [k, k]                      u.k < v.k
@@ -9,8 +9,8 @@
 
 The sweep advances by the start of intervals; a row is evicted when its interval ends before the sweep (P_rm in PMJ's
 Table 1). So no row is evicted that can still match, and evicted rows never return: conditions (1) and (2) of section
-3.2 hold for every class at once. Codes need not be exact, only never too narrow: the condition decides about
-candidates.
+3.2 hold for every class at once. Codes need not be exact, but intervals must never be too narrow: candidates are
+checked with the condition.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ Column = NDArray[Any]
 
 NO_WORDS, NO_SOURCES = np.empty(0, np.int64), np.empty(0, np.int16)
 
-MOST_BITS = 62  # of a code
-COPIES = 4  # cells of a cube
+MOST_BITS = 62  # bits of a code
+COPIES = 4  # cells per cube
 DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors, with a margin
 
 
@@ -74,8 +74,8 @@ class Items:
     batch: pa.RecordBatch
     starts: Words
     ends: Words
-    numbers: Words = field(default_factory=lambda: NO_WORDS)  # among all rows of their side, if the join type needs it
-    sources: Column = field(default_factory=lambda: NO_SOURCES)  # which of the runs that are merged they come from
+    numbers: Words = field(default_factory=lambda: NO_WORDS)  # row numbers on their side, if the join type needs them
+    sources: Column = field(default_factory=lambda: NO_SOURCES)  # the runs they come from, if runs are merged
     _nbytes: int = field(default=-1, init=False)
 
     @property
@@ -88,7 +88,7 @@ class Items:
 
     @property
     def nbytes(self) -> int:
-        if self._nbytes < 0:  # asking Arrow takes time
+        if self._nbytes < 0:  # cached: computing it in Arrow takes time
             self._nbytes = int(self.batch.nbytes) + sum(column.nbytes for column in self.columns)
         return self._nbytes
 
@@ -97,13 +97,13 @@ class Items:
         return Items(self.batch.slice(start, stop - start), *columns)
 
     def rest(self, start: int) -> Items:
-        """All rows from some place on, taken to be as wide as the others."""
+        """All rows from a position on, assumed to be as wide as the others."""
         rest = self.slice(start, self.size)
         rest._nbytes = self.nbytes * rest.size // self.size
         return rest
 
     def take_until(self, place: int) -> Items:
-        """The rows that start no later."""
+        """The rows that start no later than this."""
         rows = np.flatnonzero(self.starts <= place)
         return self if len(rows) == self.size else self.take(rows)
 
@@ -113,7 +113,7 @@ class Items:
 
 
 def concat_items(parts: list[Items]) -> Items:
-    """All rows of the parts, one part after the other."""
+    """All rows of the parts, concatenated."""
     if len(parts) == 1:
         return parts[0]
     columns = [np.concatenate(column) for column in zip(*(part.columns for part in parts), strict=True)]
@@ -142,7 +142,7 @@ class Cubes:
         return list(self._distance.left if side is Side.LEFT else self._distance.right)
 
     def learn(self, columns: tuple[list[pa.Array], list[pa.Array]]) -> None:
-        """Lay the grid over these rows of both sides."""
+        """Fit the grid to these rows of both sides."""
         if self._origin is not None:
             return
         both = [_points(side, None) for side in columns]
@@ -175,11 +175,11 @@ class Cubes:
         return self._grid(points - self._reach(points))
 
     def codes(self, columns: list[pa.Array]) -> Words:
-        """One place on the curve for each row."""
+        """One position on the curve per row."""
         return point_codes(self.lows(columns), self._halvings)
 
     def meet_here(self, left: Corners, right: Corners, left_rows: Any, right_rows: Any) -> NDArray[np.bool_]:
-        """Which pairs belong to the two cells in which they were found."""
+        """Which pairs belong to the two cells in which they were found, so that no pair is reported twice."""
         return meet_here(left, right, left_rows, right_rows, self._halvings)
 
     def to_json(self) -> Any:
@@ -193,12 +193,12 @@ class Cubes:
         return _points(columns, len(self._bits))
 
     def _reach(self, points: Floats) -> Floats:
-        """Half of the radius, and a little more: distances may have been rounded down."""
+        """Half of the radius, and slightly more: distances may have been rounded down."""
         with np.errstate(invalid="ignore"):
             return self._radius / 2 * (1 + SINGLE) + self._slack * np.abs(points)
 
     def _grid(self, points: Floats) -> Words:
-        """Rounding is monotone, so that corners keep their order. NaN, which matches nothing, goes anywhere."""
+        """Rounding is monotone, so corners keep their order. NaN matches nothing, so its cell does not matter."""
         with np.errstate(invalid="ignore", over="ignore"):
             places = (points - self._origin) * self._scale if self._origin is not None else points
         inside = np.clip(np.nan_to_num(places, nan=0.0, posinf=2.0**40, neginf=-1.0), 0, 2.0**self._bits - 1)
@@ -206,7 +206,7 @@ class Cubes:
 
 
 def _points(columns: list[pa.Array], width: int | None) -> Floats:
-    """One line for each point. Lists are cut or filled up with zeros: only those of one length can match."""
+    """One row per point. Lists are cut or padded with zeros: only lists of equal length can match."""
     if not types.is_list(columns[0].type):
         points = np.stack([numbers(column) for column in columns], axis=1)
         return points if width is None else points[:, :width]
@@ -222,7 +222,7 @@ def _points(columns: list[pa.Array], width: int | None) -> Floats:
 
 
 class Lines(NamedTuple):
-    """Rows that can match at all (None: all of them) and their intervals; no start is behind its end.
+    """Rows that can match (None: all of them) and their intervals; no start is after its end.
 
     A row may have several intervals. `codes` has one entry per row.
     """
@@ -290,7 +290,7 @@ class _Overlap:
         return [interval.low, interval.high]
 
     def intervals(self, side: Side, columns: list[pa.Array]) -> tuple[Words, Words]:
-        """An interval that ends before it begins can still match: it is swept from end to end."""
+        """One that ends before it starts can still match: it is swept from the smaller to the larger end."""
         low, high = (rough_codes(column) for column in columns)
         return np.minimum(low, high), np.maximum(low, high)
 
@@ -298,7 +298,7 @@ class _Overlap:
 @dataclass(frozen=True, slots=True)
 class _Less:
     pair: tuple[Expression, Expression]
-    waiting: Side  # whose rows are smaller: they stay
+    waiting: Side  # the side with the smaller values: its rows stay
 
     def keys(self, side: Side) -> list[Expression]:
         return [self.pair[side]]
@@ -309,13 +309,13 @@ class _Less:
 
 
 class SweepOrder:
-    """The condition's sweep, ready to place batches of either side on the line."""
+    """The sweep of a condition, to place batches of either side on the line."""
 
     def __init__(self, condition: Condition, copies: int = COPIES) -> None:
         found = _class(condition, copies)
         assert found is not None
         self._condition = condition
-        self._class, self.predicates = found  # that find candidates; the others are checked
+        self._class, self.predicates = found  # they find candidates; the other predicates are checked
 
     @staticmethod
     def exists(condition: Condition) -> bool:
@@ -336,7 +336,7 @@ class SweepOrder:
 
     @property
     def keeps_order(self) -> bool:
-        """Whether the line has the order of a key; hashes and cells have not."""
+        """Whether the line has the order of a key; hashes and cells do not keep it."""
         match self._class:
             case _Equal(pairs):
                 return len(pairs) == 1 and is_fixed(type_of(pairs[0][0]))
@@ -344,17 +344,17 @@ class SweepOrder:
 
     @property
     def has_points(self) -> bool:
-        """Whether rows that match start at the same place, as those with equal keys do."""
+        """Whether matching rows start at the same place, as for equal keys."""
         return isinstance(self._class, _Equal)
 
     def learn(self, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
-        """Calibrate the order from the first rows; it does not change afterwards."""
+        """Fit the order to the first rows; it does not change afterwards."""
         if isinstance(self._class, Cubes):
             self._class.learn((self._keyed(Side.LEFT, left)[1], self._keyed(Side.RIGHT, right)[1]))
 
     @property
     def index_bytes(self) -> int:
-        """What sorting takes for each row: its interval, which for equal keys is one number, and its place."""
+        """Bytes per row for sorting: its interval, which is a single number for equal keys, and its position."""
         return 12 if isinstance(self._class, _Equal) else 20
 
     def lines(self, side: Side, batch: pa.RecordBatch) -> Lines:
@@ -367,7 +367,7 @@ class SweepOrder:
         return Lines(rows, starts, ends, starts)
 
     def belongs(self, left: Items, right: Items, left_rows: Rows, right_rows: Rows) -> Flags | None:
-        """Which pairs belong to the intervals in which they were found, where rows have several; None: all."""
+        """Which pairs belong to the intervals in which they were found, if rows have several; None: all."""
         if not isinstance(self._class, Cubes):
             return None
         mine, theirs = (
@@ -388,7 +388,7 @@ class SweepOrder:
 
 
 def _class(condition: Condition, copies: int) -> tuple[_Class | Cubes, tuple[Predicate, ...]] | None:
-    """How rows are placed on the line, and by which predicates."""
+    """How rows are placed on the line, and the predicates that this uses."""
     strategy = condition.strategy
     if strategy.equal:
         return _Equal(tuple(strategy.equal_keys)), strategy.equal

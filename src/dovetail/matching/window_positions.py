@@ -1,9 +1,9 @@
-"""Where rows are in a window, and which of them are in it together.
+"""Positions of rows in a window, and which rows are in the window together.
 
-rows of both streams    |place of l - place of r| < size          the place is the number of the arrival
-time                    the same, the place is the event time
-a condition's limits    low <= place of l - place of r <= high    the place is the event time
-rows of each stream     r is one of the last `size` right rows when l arrives, and the other way round
+rows of both streams    |position of l - position of r| < size         position: number of the arrival
+time                    the same                                      position: event time
+a condition's limits    low <= position of l - position of r <= high  position: event time
+rows of each stream     r is one of the last `size` right rows when l arrives, and vice versa
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Words = NDArray[np.int64]
 Rows = NDArray[Any]
 Flags = NDArray[np.bool_]
 
-LEAST = -(2**62)  # the time of rows without one
+LEAST = -(2**62)  # the time of rows without a time
 COLUMNS = ("__at", "__own", "__other")
 
 
@@ -30,7 +30,7 @@ class WindowPositions(NamedTuple):
 
     at: Words  # number of the arrival, or event time in microseconds
     own: Words  # number among the rows of its side
-    other: Words  # how many rows of the other side came before it
+    other: Words  # number of rows of the other side that arrived before
 
     @classmethod
     def none(cls) -> WindowPositions:
@@ -45,14 +45,14 @@ class WindowPositions(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where a batch is among all arrivals, for an operator that stores only some of them."""
+    """The positions of a batch among all arrivals, for an operator that stores only some rows."""
 
     positions: WindowPositions
-    stores: Flags | None = None  # which rows are stored, besides probing; None: all
+    stores: Flags | None = None  # which rows are stored, not just probed with; None: all
 
 
 class Extent(NamedTuple):
-    """The least and the greatest of each."""
+    """The least and the greatest value of each position."""
 
     at: tuple[int, int]
     own: tuple[int, int]
@@ -84,7 +84,7 @@ def sure_rows(window: Window, side: Side, probes: Extent, kept: WindowPositions)
 
 
 def gone_rows(window: Window, side: Side, probes: Extent, kept: WindowPositions) -> Flags:
-    """Which kept rows are in the window with none of the probes."""
+    """Which kept rows are not in the window with any of the probes."""
     if window.by_own:
         return (kept.own < probes.other[0] - window.size) | (probes.own[1] < kept.other - window.size)
     low, high = _span(window, side)
@@ -92,20 +92,20 @@ def gone_rows(window: Window, side: Side, probes: Extent, kept: WindowPositions)
 
 
 def _span(window: Window, side: Side) -> tuple[int, int]:
-    """The least and the greatest distance of a probe of a side and a kept row, probe - kept."""
+    """The least and the greatest distance (probe - kept) of a probe of this side and a kept row."""
     low, high = window.span
     return (low, high) if side is Side.LEFT else (-high, -low)
 
 
 class Bound(NamedTuple):
-    """A pair is in the window only if the kept row's number is not less than what its probe asks for."""
+    """A pair is in the window only if `third` of the kept row is not less than `least` of the probe."""
 
     least: Words  # by probe
     third: Words  # by kept row
 
 
 def bounds(window: Window, probes: WindowPositions, kept: WindowPositions) -> tuple[Bound, ...]:
-    """What makes up the window of each left probe, over right rows that came before it."""
+    """The bounds that define the window of each left probe, over right rows that arrived before it."""
     before = Bound(1 - probes.other, -kept.own)
     if window.by_own:
         return before, Bound(probes.other - window.size, kept.own)
@@ -125,7 +125,7 @@ def surely(window: Window, left: Extent, right: Extent) -> bool:
 
 
 def never(window: Window, left: Extent, right: Extent) -> bool:
-    """Whether no pair is."""
+    """Whether no pairs are in the window together."""
     if window.by_own:
         return right.own[1] < left.other[0] - window.size or left.own[1] < right.other[0] - window.size
     low, high = window.span
@@ -133,22 +133,22 @@ def never(window: Window, left: Extent, right: Extent) -> bool:
 
 
 def closed(window: Window, side: Side, places: WindowPositions, horizon: int, own_count: int) -> Flags:
-    """Which rows of a side nothing can match any more: rows to come are at `horizon` or later, `own_count` of the side
-    have come."""
+    """Which rows of a side can no longer match: future rows are at `horizon` or later, and `own_count` rows of the side
+    have arrived."""
     if window.by_own:
         return places.own < own_count - window.size
     return places.at < horizon + window.expiry(side)
 
 
 def may_close(window: Window, side: Side, extent: Extent, horizon: int, own_count: int) -> bool:
-    """Whether `closed` is true of some row."""
+    """Whether `closed` holds for any row."""
     if window.by_own:
         return extent.own[0] < own_count - window.size
     return extent.at[0] < horizon + window.expiry(side)
 
 
 def late_flags(window: Window, side: Side, batch: pa.RecordBatch, horizon: int) -> Flags:
-    """Which rows come behind the horizon. Rows without a time do not."""
+    """Which rows are before the horizon. Rows without a time never are."""
     column = window.late_column(side)
     if column is None:
         return np.zeros(batch.num_rows, np.bool_)
@@ -158,7 +158,7 @@ def late_flags(window: Window, side: Side, batch: pa.RecordBatch, horizon: int) 
 
 
 def event_times(column: pa.Array) -> Words:
-    """Microseconds; LEAST for null."""
+    """Event times in microseconds; LEAST for null."""
     times = column.cast(
         pa.timestamp("us", column.type.tz) if pa.types.is_timestamp(column.type) else pa.timestamp("us")
     )

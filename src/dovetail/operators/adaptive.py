@@ -1,14 +1,14 @@
-"""Adaptive join: in memory as long as both inputs fit, then by the operator that suits what has been seen.
+"""Adaptive join: in memory while both inputs fit, then with the operator that suits the data seen so far.
 
-    in memory   symmetric hash join: every pair at the arrival of its later row
-    switch      when half of the budget is used, all rows are handed over as residents that have been joined
-    spilling    diner_merge, if partners arrive at about the same time: its old rows leave first
-                diner, if rows have many partners and arrive without a pause: it keeps those that give the most results
-                else pmj, which takes the least time, and merges in pauses
+    in memory   symmetric hash join: every pair is emitted when its later row arrives
+    switch      when half of the budget is used, all rows are handed over as residents already joined
+    spilling    diner_merge, if partners arrive at about the same time: its oldest rows are evicted first
+                diner, if rows have many partners and arrive without a pause: it keeps the most productive rows
+                else pmj, which is the fastest, and merges in pauses
 
 Guarantee: every matching pair exactly once. All rows that are handed over have been joined with each other, and the
-operators take them as such: to diner and diner_merge they have been resident together, to pmj they are rows of one run
-pair that have met.
+operators treat them so: for diner and diner_merge they have been resident together, for pmj they are a run pair that
+has been joined.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from dovetail.operators.protocol import Approach, JoinOperator, Manifest, Operat
 Hashes = NDArray[np.int64]
 
 BUFFER_SHARE = 16  # at most 1/16 of the budget is for arriving rows
-SAMPLE = 1 << 13  # rows of each side by which the order of arrival is judged
-FEWEST = 64  # rows with a partner that say anything about the order of arrival
-MANY_RESULTS = 4  # for each row in memory: what they take is most of a join, however rows are spilled
-APART, DEVIATION = 1 / 3, 0.236  # of two places in a side that are chosen by chance, as shares of it
+SAMPLE = 1 << 13  # rows of each side from which the order of arrival is judged
+FEWEST = 64  # with fewer matching rows, the order of arrival is not judged
+MANY_RESULTS = 4  # per row in memory: then producing results is most of the work, however rows are spilled
+APART, DEVIATION = 1 / 3, 0.236  # mean and deviation of the distance of two random positions in a side, as shares of it
 
 
 class Spilling(JoinOperator, Protocol):
-    """An operator that can take over the rows of another."""
+    """An operator that can take over another one's rows."""
 
     def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]], matches: int) -> None: ...
 
@@ -61,16 +61,16 @@ class Adaptive(JoinOperator):
     spec: ClassVar[OperatorSpec] = OperatorSpec(name="adaptive", adapts=True)
 
     def __init__(self, workspace: Workspace) -> None:
-        workspace.shares  # noqa: B018  refuses too small a budget
+        workspace.shares  # noqa: B018  refuses a budget that is too small
         self._workspace = workspace
         self._budget = workspace.budget
         self._in_memory: Shj | None = Shj(workspace)
         self._operator: JoinOperator = self._in_memory
         self._ended = [False, False]
         self._reason = "all rows fit in memory"
-        self._found = 0  # results of the rows that are handed over
-        self._paused = False  # whether an input has, so far
-        self._version = 0  # of the snapshots of all operators
+        self._found = 0  # results from the rows that were handed over
+        self._paused = False  # whether an input has paused so far
+        self._version = 0  # of the snapshots, across operators
 
     @staticmethod
     def refuses(graph: Graph) -> str | None:
@@ -87,7 +87,7 @@ class Adaptive(JoinOperator):
 
     @property
     def running(self) -> Running:
-        """The operator that joins right now, and why."""
+        """The operator that is joining now, and why."""
         return Running(self._operator.spec.name, self._reason)
 
     @property
@@ -130,7 +130,7 @@ class Adaptive(JoinOperator):
     def restore(self, manifest: Manifest) -> None:
         state, self._version = manifest.state, manifest.version
         self._ended, self._reason, self._found = list(state["ended"]), state["reason"], state["found"]
-        self._paused = True  # a restart is a pause
+        self._paused = True  # a restart counts as a pause
         if state["running"] != self._operator.spec.name:
             self._change_to(state["running"])
         self._operator.restore(Manifest(manifest.version, state["state"], manifest.segments))
@@ -140,17 +140,17 @@ class Adaptive(JoinOperator):
         return self._operator.usage
 
     def _fits(self, side: Side, batch: pa.RecordBatch) -> bool:
-        """Whether the rows can be kept in memory. Once the other side has ended, they need not be."""
+        """Whether the rows can be kept in memory. Once the other side has ended, they are not kept."""
         limit = self._budget.limit
         if limit is None or self._ended[side.other]:
             return True
         assert self._in_memory is not None
         held = self._budget.measure(*self._in_memory.size_with(side, batch))
         buffer = self._workspace.block_rows if self._budget.unit == "rows" else limit // BUFFER_SHARE
-        return 2 * held + buffer <= limit  # when rows are handed over, both operators hold them for a moment
+        return 2 * held + buffer <= limit  # during the handover, both operators briefly hold all rows
 
     def _switch(self, source: Shj) -> None:
-        """Hand all rows over."""
+        """Hand all rows over to the other operator."""
         left, right = (source.sample_hashes(side, SAMPLE) for side in Side)
         many = self._found >= MANY_RESULTS * source.usage.resident_rows
         chosen = choose_spilling(is_clustered(left, right), many, self._paused)
@@ -162,7 +162,7 @@ class Adaptive(JoinOperator):
                 spilling.end(side)
 
     def _change_to(self, name: str) -> Spilling:
-        # In process, estimates come from a sample of all rows, not to be mixed with what the operator knows.
+        # In process, estimates come from a sample of all rows; do not mix them with what the operator reports.
         self.estimator = Estimator()
         spilling = TARGETS[name](replace(self._workspace, estimator=self.estimator))
         self._in_memory, self._operator = None, spilling
@@ -170,13 +170,13 @@ class Adaptive(JoinOperator):
 
 
 def is_clustered(left: Hashes, right: Hashes) -> bool:
-    """Whether partners are nearer to each other, in the order of arrival, than they would be by chance."""
+    """Whether partners are closer to each other, in the order of arrival, than by chance."""
     order = np.argsort(right, kind="stable")
     ordered = right[order]
     first, last = np.searchsorted(ordered, left), np.searchsorted(ordered, left, side="right")
     rows = np.flatnonzero(last > first)
     if len(rows) < FEWEST:
         return False
-    partners = order[np.random.default_rng(0).integers(first[rows], last[rows])]  # one of each
+    partners = order[np.random.default_rng(0).integers(first[rows], last[rows])]  # one partner of each
     apart = np.abs(rows / len(left) - partners / len(right)).mean()
     return bool(apart < APART - max(0.02, 4 * DEVIATION / np.sqrt(len(rows))))

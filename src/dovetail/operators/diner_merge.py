@@ -1,13 +1,14 @@
-"""DINER with merged runs: DINER decides which rows stay, and what was evicted is joined by merging sorted runs.
+"""DINER with merged runs: DINER decides which rows stay, and evicted rows are joined by merging sorted runs.
 
     arriving   as diner: residents are kept by the results of their values
-    reactive   evicted rows are sorted runs, merged the smallest first, instead of block nested loops
+    reactive   evicted rows are sorted runs; the smallest are merged first, instead of block nested loops
     cleanup    evict all residents, then join all runs: range by range if keys are equal, else by merging
 
 Guarantee: every matching pair exactly once. A pair whose rows were in memory together was joined there (the residence
-rule); any other is found by the merge that brings its two runs together.
+rule); any other pair is found by the merge that combines its two runs.
 
-After Bornea et al., TKDE 2010 (residence) and Dittrich et al., VLDB 2002 (merging); neither paper has the combination.
+Based on Bornea et al., TKDE 2010 (residence) and Dittrich et al., VLDB 2002 (merging); neither paper has the
+combination.
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ class DinerMerge(Diner):
 
 
 class MergedRuns:
-    """Spilled rows in sorted runs, joined by merging: what PMJ does, for rows that the residence rule speaks of.
+    """Spilled rows in sorted runs, joined by merging as in PMJ, with the residence rule of DINER.
 
         spill(side, …)   one run of that side, in sweep order, each row with its ticks of arrival and eviction
-        run(…)           merges the smallest runs into one, joining rows of different runs on the way (pmj/scheduler.py)
+        run(…)           merges the smallest runs into one, joining rows of different runs (pmj/scheduler.py)
 
-    A run is a group of its own whose other side is empty, so that no pair of a group is missed. Of the pairs that a
-    merge finds, those whose rows were joined in memory are dropped.
+    Each run is a group whose other side is empty, so that no pair is missed. Pairs found by a merge are dropped if
+    their rows were joined in memory.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -101,7 +102,7 @@ class MergedRuns:
         self._spilled[side] = True
 
     def react(self, free_memory: FreeMemory, *, at_end: bool) -> Iterator[Matches]:
-        """Merges, until one run of each side is left."""
+        """Merge until each side has a single run."""
         while self._has_work and (share := self._merging.share) is not None:
             for _ in free_memory(share, share):
                 yield no_matches(self._schemas)
@@ -110,7 +111,7 @@ class MergedRuns:
                 yield pairs
 
     def finish(self) -> Iterator[Matches]:
-        """All remaining results. Runs of equal keys are joined at once, range by range."""
+        """All remaining results. Runs of equal keys are joined in one pass, range by range."""
         if not self._order.has_points:
             yield from self._merging.finish()
             return
@@ -128,7 +129,7 @@ class MergedRuns:
         return self._pairs.meet(mine, theirs)
 
     def release(self, free: int) -> Iterator[Matches]:
-        """Complete a step and release all memory, if more than `free` is taken; the merge can be resumed."""
+        """Complete a step and release all memory if more than `free` is taken; the merge can be resumed."""
         if self._merging.held > free:
             yield from self._merging.rest_of_step()
             self._merging.sleep()
@@ -181,10 +182,10 @@ class ResidencePairs:
         return iter(())
 
     def on_merged(self, merge: Merge, found: int) -> None:
-        """Estimates are made from a sample of all rows."""
+        """Estimates come from a sample of all rows."""
 
     def _rows(self, side: Side, items: Items) -> pa.RecordBatch:
-        """Without their ticks."""
+        """The rows without their ticks."""
         schema = self._schemas[side]
         return pa.RecordBatch.from_arrays(items.batch.columns[: len(schema)], schema=schema)
 

@@ -6,14 +6,14 @@
     cleanup    flush all residents, then blocks x blocks to the end
 
 Guarantee: every matching pair exactly once. Pairs that were compared in memory are recognised by the residence rule
-(storage/residence.py) and skipped by the block join. Memory: residents take what the input buffer (one block), the
-outer blocks and one inner block leave.
+(storage/residence.py) and skipped by the block join. Residents get the memory that the input buffer (one block), the
+outer blocks and one inner block do not need.
 
-The arriving side is the symmetric form of the nested loop; the block work is DINER's ReactiveNL (TKDE 2010, section
+The arriving phase is the symmetric form of the nested loop; the block work is DINER's ReactiveNL (TKDE 2010, section
 3.4) with oldest-first flushing.
 
-Deviations: batches instead of tuples. Once a side has ended and none of it was spilled, rows of the other side are
-not kept.
+Deviations: batches instead of tuples. Once a side has ended and none of it was spilled, rows of the other side are not
+kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MOST_PAIRS = 1 << 18  # pairs compared before matches are yielded
 
 
 class Comparable(NamedTuple):
-    """A batch made ready: its rows that can match at all, and their codes, one line per compared key."""
+    """A prepared batch: its rows that can match, and their codes, one row per compared key."""
 
     batch: pa.RecordBatch
     rows: Rows
@@ -120,9 +120,9 @@ class _Chunk(NamedTuple):
 
 
 class _Comparing:
-    """All pairs of two batches, resident or loaded."""
+    """Compares all pairs of two batches, resident or loaded."""
 
-    extra_row_bytes = 0  # blocks are so much smaller than their share
+    extra_row_bytes = 0  # blocks are smaller than their share by more than that
 
     def __init__(self, condition: Condition, counters: Counters) -> None:
         self._condition = condition
@@ -140,7 +140,7 @@ class _Comparing:
             for their_rows, my_rows in self._cross.pairs(theirs, mine):
                 yield my_rows, their_rows
 
-    # As `Joining` of the block work.
+    # For the block work, see `BlockJoiner`.
 
     def prepare(self, side: Side, whole: pa.RecordBatch) -> Comparable:
         columns = whole.columns[: whole.num_columns - 1]
@@ -197,7 +197,8 @@ class NestedLoop(JoinOperator):
     def end(self, side: Side) -> None:
         self._ended[side] = True
         if not self._work.spilled[side]:
-            # No row of this side was ever evicted, so the residents of the other have been compared with all of them.
+            # No row of this side was ever evicted, so the residents of the other side have been compared with all of
+            # its rows.
             self._residents[side.other].clear()
             self._hold()
 
@@ -229,7 +230,7 @@ class NestedLoop(JoinOperator):
         return Usage(rows, nbytes, *self._work.size())
 
     def _flush(self) -> bool:
-        """Write the oldest residents of the larger side as one block; False where there are none."""
+        """Write the oldest residents of the larger side as one block; False if there are none."""
         sizes = [sum(chunk.rows.batch.num_rows for chunk in side) for side in self._residents]
         side = Side.LEFT if sizes[0] >= sizes[1] else Side.RIGHT
         chunks = self._residents[side]

@@ -24,7 +24,7 @@ from dovetail.storage.budget import Budget, Shares
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an operator holds right now."""
+    """The rows and bytes that an operator holds."""
 
     resident_rows: int = 0
     resident_bytes: int = 0
@@ -34,7 +34,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All an operator needs to continue elsewhere. Small and JSON-ready; bulk state is immutable segment files."""
+    """Everything needed to continue elsewhere. Small and JSON-ready; bulk state is in immutable segment files."""
 
     version: int
     state: dict[str, Any]
@@ -42,28 +42,28 @@ class Manifest:
 
 
 class Approach(NamedTuple):
-    """How an operator runs a condition, for plans."""
+    """How an operator runs a condition, for use in plans."""
 
     text: str
     driving: tuple[Predicate, ...]  # find candidates; all others are checked. None: every pair is a candidate
 
 
 Parameters = Mapping[str, Any]
-"""The parameters of an operator: the name and the type of each, as `isinstance` takes it."""
+"""The parameters of an operator: the name and type of each, as for `isinstance`."""
 
 INNER = (JoinType.INNER,)
-EVERY = tuple(how for how in JoinType if how is not JoinType.RIGHT_ANTI)  # that users can ask for
+EVERY = tuple(how for how in JoinType if how is not JoinType.RIGHT_ANTI)  # that users can request
 TWO = range(2, 3)
 TWO_AND_MORE = range(2, 1 << 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSpec:
-    """What an operator can do: all that planners and runtimes need to know of it before it runs."""
+    """What an operator supports: everything that planners and runtimes need to know before it runs."""
 
     name: str
     inputs: range = TWO
-    """How many inputs it can join."""
+    """The numbers of inputs it can join."""
     join_types: tuple[JoinType, ...] = INNER
     parameters: Parameters = field(default_factory=dict)
     spills: bool = True
@@ -79,18 +79,18 @@ class OperatorSpec:
     resizable: bool = False
     """Whether its budget can change while it runs."""
     windows: bool = False
-    """Whether it keeps to a window: it takes the parameter `window`, and is a `WindowedOperator`."""
+    """Whether it supports windows: it takes the parameter `window`, and is a `WindowedOperator`."""
 
 
 class Running(NamedTuple):
-    """Which operator joins right now, and why."""
+    """The operator that is joining now, and why."""
 
     operator: str
     reason: str
 
 
 class Planned(Protocol):
-    """What an operator gets to know of a plan."""
+    """The part of a plan that an operator sees."""
 
     @property
     def graph(self) -> Graph:
@@ -102,7 +102,7 @@ class Planned(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Those of the operator, as they were given."""
+        """The operator's parameters, as given."""
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class Workspace:
         seed: int = 0,
         parameters: Mapping[str, Any] | None = None,
     ) -> Self:
-        """What the operator of a plan works with. `parameters`: those that only the runtime knows."""
+        """The workspace for the operator of a plan. `parameters`: those that only the runtime knows."""
         known = {**plan.parameters, **(parameters or {})}
         return cls(plan.graph, budget, blocks, block_rows, counters, seed, known, how=plan.how)
 
@@ -141,12 +141,12 @@ class Workspace:
 
     @property
     def shares(self) -> Shares:
-        """How the budget is divided by an operator that spills; too small a budget is refused here."""
+        """How an operator that spills divides the budget; a budget that is too small is refused here."""
         return Shares(self.budget, self.block_rows, len(self.graph.aliases))
 
 
 def check_parameters(spec: OperatorSpec, given: Mapping[str, Any]) -> None:
-    """Refuse parameters that the operator does not have, and values of another type."""
+    """Refuse unknown parameters, and values of the wrong type."""
     known = spec.parameters
     for name in given:
         if name not in known:
@@ -163,7 +163,7 @@ def check_parameters(spec: OperatorSpec, given: Mapping[str, Any]) -> None:
 
 
 class Resumable(Protocol):
-    """State that continues elsewhere from a snapshot."""
+    """State that can be continued elsewhere from a snapshot."""
 
     def snapshot(self) -> Manifest:
         """Freeze bulk state into segments and describe the whole state."""
@@ -173,7 +173,7 @@ class Resumable(Protocol):
 
     @property
     def usage(self) -> Usage:
-        """What it holds right now."""
+        """What it holds at the moment."""
 
 
 class JoinOperator(Resumable, Protocol):
@@ -182,16 +182,15 @@ class JoinOperator(Resumable, Protocol):
     Inputs are identified by position; an operator of two gets them as `Side`. Work is recorded as done before its
     results are yielded; a yield after each unit of work returns control to the driver. A generator returned by `arrive`
     or `clean_up` is always run to its end; one from `react` may be dropped at any yield. Yielded matches may be empty;
-    matches in which an input has no row are rows that the join type emits by themselves. What has a body here is
-    optional.
+    matches in which an input has no row are rows that the join type emits alone. Methods with a body here are optional.
     """
 
     spec: ClassVar[OperatorSpec]
     estimator: Estimator | None = None
-    """Its own, if it keeps one that is not to be mixed with the workspace's."""
+    """The operator's own estimator, if it must not be mixed with the workspace's."""
 
     def __new__(cls, workspace: Workspace) -> Self:
-        """However it is made: parameters that it does not have are refused."""
+        """Refuse unknown parameters, however the operator is created."""
         check_parameters(cls.spec, workspace.parameters)
         return super().__new__(cls)
 
@@ -203,70 +202,70 @@ class JoinOperator(Resumable, Protocol):
 
     @staticmethod
     def approach(graph: Graph) -> Approach:
-        """How it runs a condition that it does not refuse."""
+        """How it runs a condition that it supports."""
 
     def arrive(self, number: Any, batch: pa.RecordBatch, /) -> Iterator[Matches]:
         """Probe the residents of the other inputs with the batch, then keep it."""
 
     def end(self, number: Any, /) -> None:
-        """The input has no more rows: what only they could match need not be kept."""
+        """End of stream of an input: rows that only it could match need not be kept."""
         return
 
     def react(self) -> Iterator[Matches]:
-        """Sources stall: do left-over work, one unit per yield."""
+        """Called while sources stall: do pending work, one unit per yield."""
         return iter(())
 
     def clean_up(self) -> Iterator[Matches]:
-        """All inputs ended: yield every match still missing."""
+        """All inputs have ended: yield every missing match."""
 
     def expire(self, watermark: int) -> Iterator[Matches]:
-        """Windows: evict the rows that can no longer match."""
+        """For windows: evict the rows that can no longer match."""
         return iter(())
 
     def resize(self, limit: int | None, /) -> None:
-        """The budget grows or shrinks; None is no limit."""
+        """Change the budget; None is no limit."""
         raise PlanError(f"the memory of {self.spec.name} is fixed.")
 
     @property
     def running(self) -> Running:
-        """Which operator joins right now: another one, if it adapts and has changed."""
+        """The operator that is joining now; another one if it adapts and has switched."""
         return Running(self.spec.name, "")
 
     @property
     def joins_at_arrival(self) -> bool:
-        """Whether each row meets those in memory when it arrives. One that has changed to another may let rows wait."""
+        """Whether each row is joined with those in memory on arrival. After an operator switch, rows may wait."""
         return True
 
 
 class WindowCosts(Protocol):
-    """What an operator has spent on its window."""
+    """The time that an operator has spent on its window."""
 
     probe_seconds: float
     merge_seconds: float
 
 
 class WindowedOperator(JoinOperator, Protocol):
-    """An operator that keeps to a window, on all arrivals or on some: then it is told where its rows are among them."""
+    """An operator that supports windows, over all arrivals or over some; then it is given the positions of its rows."""
 
     def arrive(self, number: Any, batch: pa.RecordBatch, placement: Placement | None = None, /) -> Iterator[Matches]:
-        """As `JoinOperator.arrive`, with the places of the batch's rows among all arrivals."""
+        """Like `JoinOperator.arrive`, with the positions of the batch's rows among all arrivals."""
 
     def expire(self, watermark: int, arrived: tuple[int, int] | None = None) -> Iterator[Matches]:
-        """As `JoinOperator.expire`, with the numbers of rows that have arrived anywhere."""
+        """Like `JoinOperator.expire`, with the number of rows of each side that have arrived anywhere."""
 
     def aggregate(
         self, aggregates: Sequence[Aggregate], schema: pa.Schema, batch: pa.RecordBatch, places: WindowPositions
     ) -> pa.RecordBatch:
-        """Left rows with aggregates over their partners among the right rows that came before them; none is kept."""
+        """Left rows with aggregates over their partners among earlier right rows; the left rows are not kept."""
 
     @property
     def window_rows(self) -> int:
-        """Rows of both sides that may still match."""
+        """The number of rows of both sides that may still match."""
 
     @property
     def horizon(self) -> int:
-        """Rows to come are not before it, or they are late."""
+        """Future rows are not before this, or they are late."""
 
     @property
     def costs(self) -> WindowCosts:
-        """What probing and merging have taken."""
+        """The time spent on probing and merging."""

@@ -1,4 +1,4 @@
-"""The join algorithms by the name that `algorithm=` takes, and what each of them can do."""
+"""The join algorithms by their `algorithm=` names, and their capabilities."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ TWO = 2
 
 
 RENAMED = {"rpj_dd": ("rpj", {"tasks": "dd"}), "rpj_md": ("rpj", {"tasks": "md"})}
-"""Former names: what they are called now, with which parameters."""
+"""Former names: their current names and parameters."""
 
 
 def present_name(name: str, parameters: Mapping[str, Any], *, warn: bool = False) -> tuple[str, dict[str, Any]]:
-    """The name and the parameters of today, of an algorithm that may have a former name."""
+    """The current name and parameters of an algorithm, which may have a former name."""
     if name not in RENAMED:
         return name, dict(parameters)
     now, also = RENAMED[name]
@@ -48,7 +48,7 @@ def present_name(name: str, parameters: Mapping[str, Any], *, warn: bool = False
 
 
 def operator_class(name: str, inputs: int = TWO, also: tuple[str, ...] = ()) -> type[JoinOperator]:
-    """The operator of that name for a number of inputs. `also`: names that are no operators, but could be meant."""
+    """The operator of that name for a number of inputs. `also`: other names that may have been meant."""
     if name == "diag":
         raise InputError("diag joins tables and Parquet files in process: it pulls its inputs and has no operator.")
     if (kind := find_operator(name, inputs)) is not None:
@@ -61,7 +61,7 @@ def operator_class(name: str, inputs: int = TWO, also: tuple[str, ...] = ()) -> 
 
 
 def find_operator(name: str, inputs: int) -> type[JoinOperator] | None:
-    """The operator of that name, if there is one for that number of inputs."""
+    """The operator of that name, if it supports that number of inputs."""
     kinds = _classes(name) if name in REGISTRY else []
     return next((kind for kind in kinds if inputs in kind.spec.inputs), None)
 
@@ -82,7 +82,7 @@ def parameter_names() -> set[str]:
 
 
 def operator_for(name: str, graph: Graph, also: tuple[str, ...] = ()) -> type[JoinOperator]:
-    """The operator of that name, unless it cannot run the condition."""
+    """The operator of that name, unless it does not support the condition."""
     kind = operator_class(name, len(graph.aliases), also)
     if (reason := kind.refuses(graph)) is not None:
         raise PlanError(f"algorithm={name!r} cannot run {graph.text}: {reason}.")
@@ -98,7 +98,7 @@ def _classes(name: str) -> list[type[JoinOperator]]:
 
 
 def check_join_type(name: str, how: str, inputs: int = TWO) -> None:
-    """Refuse a join type that the operator does not have."""
+    """Refuse a join type that the operator does not support."""
     known = operator_spec(name, inputs).join_types
     if how not in known:
         others = [other for other in operator_names(inputs) if how in operator_spec(other, inputs).join_types]

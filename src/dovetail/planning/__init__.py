@@ -1,1 +1,1 @@
-"""From a condition and statistics to a plan: which router, which operator, and why."""
+"""Chooses the plan of a join, from a condition and statistics: which router, which operator, and why."""

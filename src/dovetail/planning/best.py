@@ -1,4 +1,4 @@
-"""The plan of a join of each left row with its best partners."""
+"""Plans joins of each left row with its best partners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEST = (JoinType.INNER, JoinType.LEFT)
 
 
 def plan_best(condition: Condition, how: str, best: Best, memory_bytes: int | None = None) -> JoinPlan:
-    """By a kernel that sees all of the right side. Join types that have no best partner are refused."""
+    """A plan with a kernel that reads the whole right side. Join types without best partners are refused."""
     read = check_best(how)
     return JoinPlan(
         Graph.of(condition),
@@ -27,7 +27,7 @@ def plan_best(condition: Condition, how: str, best: Best, memory_bytes: int | No
 
 
 def check_best(how: str) -> JoinType:
-    """The join type, if it can have the best partners of left rows."""
+    """The join type, checked to support best partners of left rows."""
     read = JoinType.read(how)
     if read in BEST:
         return read

@@ -1,6 +1,6 @@
-"""Plans without an operator: by the kernel of a condition's class, which sees both sides complete, or by Spark's join.
+"""Plans without an operator: with the kernel of the condition's class, for complete sides, or with Spark's own join.
 
-They also say what drives a join, what is checked on its candidates, and what would avoid a nested loop.
+They also say what drives a join, what is checked on its candidates, and how to avoid a nested loop.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ NESTED_LOOP_ADVICE = (
     "every row is compared with every row of the other side, because nothing orders or hashes both: "
     "a conjunct such as l.key = r.key, l.x < r.x or abs(l.x - r.x) <= 1 (joined by AND) would avoid that"
 )
-UNORDERED = ("none", "unequal")  # classes of conditions that no operator can spill and find candidates by
+UNORDERED = ("none", "unequal")  # classes of conditions for which no operator can spill and find candidates
 OR_ADVICE = f"it is joined by a union, if it has at most {MOST_ALTERNATIVES} alternatives and each has such a conjunct"
 
 
 def by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) -> JoinPlan:
-    """By the kernel of the condition's class, which sees both sides complete."""
+    """A plan with the kernel of the condition's class, for complete sides."""
     strategy = condition.strategy
     if condition.alternatives:
         return JoinPlan(Graph.of(condition), how, _union(condition), at_rest=True, memory_bytes=memory_bytes)
@@ -54,12 +54,12 @@ def by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) -> 
 
 
 def is_plain_equality(condition: Condition) -> bool:
-    """Whether pairs are found by equal keys alone, and only checked by the other predicates."""
+    """Whether candidates are found by equal keys alone, and the other predicates are only checked."""
     return bool(condition.equalities) and condition.strategy.kind == "none" and not condition.alternatives
 
 
 def by_spark(condition: Condition, how: JoinType) -> JoinPlan:
-    """By Spark's own join, whose rows need not leave the JVM."""
+    """A plan with Spark's own join, which keeps rows in the JVM."""
     strategy = condition.strategy
     return JoinPlan(
         Graph.of(condition),
@@ -90,20 +90,20 @@ def _kernel(strategy: Strategy) -> Choice:
 
 def describe_strategy(strategy: Strategy) -> tuple[str, ...]:
     equal, others = ([describe(p) for p in predicates] for predicates in (strategy.equal, strategy.predicates))
-    if len(others) > 2:  # inequalities: the data decides
+    if len(others) > 2:  # three or more inequalities: the data decides
         others = [f"the two that the fewest pairs satisfy of {', '.join(others)}"]
     return (*equal, *others)
 
 
 def checked_beside(condition: Condition, driven: Sequence[Predicate]) -> tuple[str, ...]:
-    """What candidates have to satisfy beside what drives the join."""
+    """The predicates checked on candidates, besides those that drive the join."""
     known = set(driven)
     others = [describe(p) for p in condition.predicates if p not in known]
     return (*others, *(text_of(part) for part in condition.residual))
 
 
 def advice_on(condition: Condition, driving: Sequence[Predicate]) -> tuple[str, ...]:
-    """What would avoid a nested loop, where nothing better can be done with the condition."""
+    """How to avoid a nested loop, if the condition has no better algorithm."""
     if driving or condition.equalities or condition.strategy.kind not in UNORDERED:
         return ()
     alternatives = [part for part in condition.residual if isinstance(part, Call) and part.function == "or"]

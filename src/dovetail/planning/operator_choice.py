@@ -1,7 +1,7 @@
-"""Which operator joins inputs that arrive: one table, for progressive joins, for streams, and for hints.
+"""Chooses the operator for arriving inputs: one table, for progressive joins, for streams, and for hints.
 
-The first row whose needs are met is taken, of an operator that has the join type, takes as many inputs, does not refuse
-the condition, and does not let results wait for an end that never comes.
+The first row is taken whose needs are met, and whose operator supports the join type and the number of inputs, does not
+refuse the condition, and does not hold results until an end that never comes.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from dovetail.operators.registry import find_operator, operator_class, operator_
 from dovetail.planning.plan import Choice
 
 Memory = Literal["unlimited", "enough", "scarce"]
-"""There is no limit; the inputs fit for sure; it is not known whether they fit."""
+"""unlimited: no limit; enough: the inputs certainly fit; scarce: unknown whether they fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """What the choice depends on."""
+    """The facts that the choice depends on."""
 
     graph: Graph
     how: JoinType = JoinType.INNER
     memory: Memory = "scarce"
-    ends: bool = True  # whether the inputs' end can be told
+    ends: bool = True  # whether the end of the inputs can be detected
 
     @property
     def has_kernels(self) -> bool:
-        """Whether it is joined by kernels that find candidates, and rows need not be read from disk for that."""
+        """Whether kernels find the candidates, without reading rows from disk for that."""
         condition = self.graph.condition
-        # Of two inequal keys nearly all pairs match: once rows are on disk, a nested loop reads them less often.
+        # With !=, nearly all pairs match: once rows are on disk, a nested loop reads them less often.
         return bool(condition.alternatives) or (self.memory != "scarce" and condition.finds_candidates)
 
 
 class Row(NamedTuple):
-    """An operator, what it needs besides what it declares, and why it is taken."""
+    """An operator, its needs beyond what it declares, and the reason to choose it."""
 
     operator: str
     needs: Callable[[Arrivals], bool] = lambda _: True
@@ -58,7 +58,7 @@ TABLE = (
 
 
 def choose_operator(arrivals: Arrivals) -> Choice | None:
-    """The operator that suits best, and why; None where no operator joins the inputs as they arrive."""
+    """The most suitable operator, and why; None if no operator can join the inputs as they arrive."""
     for row in TABLE:
         if _can_run(row.operator, arrivals) and row.needs(arrivals):
             return describe_choice(row.operator, arrivals.graph, row.why)
@@ -76,11 +76,11 @@ def _can_run(name: str, arrivals: Arrivals) -> bool:
 
 
 def describe_choice(name: str, graph: Graph, why: str = "") -> Choice:
-    """An operator that was left to us, and why it is this one."""
+    """An operator that was chosen automatically, and why."""
     kind = operator_class(name, len(graph.aliases))
     return Choice(name, kind.approach(graph).text + (why and f"; {why}"))
 
 
 def operators_within_windows() -> tuple[str, ...]:
-    """Those that keep to a window; the first is taken."""
+    """The operators that support windows; the first one is preferred."""
     return tuple(name for name in operator_names() if operator_spec(name).windows)

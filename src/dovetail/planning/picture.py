@@ -1,4 +1,4 @@
-"""A plan as a picture for notebooks: inputs, how rows are routed, what joins them, and the result.
+"""Draws a plan for notebooks: inputs, routing, join and result.
 
     +---+
     | l |--+   +--------+   +----------+   +--------+
@@ -6,7 +6,7 @@
     | r |--+   +--------+   +----------+   +--------+
     +---+
 
-Lines and text have the colour of the page around them, so that it can be light or dark.
+Lines and text take the colour of the page, so it can be light or dark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NARROWEST, WIDEST = 120, 400  # of boxes, which are as wide as their text
 PADDING = 12
 GAP, SPACE = 44, 14  # between columns, and between inputs
 TITLE, SMALL = 14, 12  # sizes of fonts
-LETTER = 0.6  # of the size of a font: how wide a letter is, more or less
+LETTER = 0.6  # the width of a letter, about, as a share of the font size
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',sans-serif"
 FILLS = {"input": "#3a78d6", "router": "#8250c8", "operator": "#e08a1e", "result": "#22996b"}
 
@@ -30,7 +30,7 @@ class Box(NamedTuple):
     kind: str
     title: str
     below: str
-    more: str = ""  # for those who point at it
+    more: str = ""  # the tooltip
 
     @property
     def width(self) -> float:
@@ -39,7 +39,7 @@ class Box(NamedTuple):
 
 
 def draw(inputs: Sequence[Box], stages: Sequence[Box], decisions: Sequence[tuple[str, str]], label: str) -> str:
-    """The picture, and a line for each decision."""
+    """The drawing, and a line for each decision."""
     cell = "text-align:left;vertical-align:top;padding:1px 14px 1px 0;background:none"
     rows = [
         tag("tr", tag("td", name, style=f"{cell};opacity:.65"), tag("td", text, style=cell)) for name, text in decisions
@@ -85,7 +85,7 @@ _STROKE: dict[str, str | float | None] = {
 
 
 def _line(left: float, start: float, middle: float) -> Html:
-    """From an input to where the inputs come together."""
+    """A line from an input to the point where the inputs meet."""
     curve = f"{left + GAP / 2:g} {start:g} {left + GAP / 2 - 4:g} {middle:g} {left + GAP - 6:g} {middle:g}"
     return tag("path", d=f"M{left:g} {start:g}C{curve}", **_STROKE)
 

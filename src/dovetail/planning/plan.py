@@ -1,4 +1,4 @@
-"""A plan: what a join will do, and why. Plans are plain values; making one reads no data."""
+"""A plan: what a join will do, and why. Plans are plain values; creating one reads no data."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Diagonal:
-    """A window that slides over the side whose keys are unique, in tables."""
+    """A window of several tables that slides over the side with the unique keys."""
 
     one: Side
     tables: int
     table_rows: int
     rows: int  # of that side
-    clusteredness: str = ""  # as it was measured
+    clusteredness: str = ""  # as measured
     mishits: float | None = None  # expected share of the other side
 
     @property
@@ -42,7 +42,7 @@ class Diagonal:
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """What explain says of it."""
+        """The lines that `explain` prints."""
         size = f"{self.tables} tables of {self.table_rows:,} row{'s' * (self.table_rows != 1)}"
         lines = [("window", f"{size}, {self.window_share:.1%} of {self.one.alias}")]
         if self.clusteredness:
@@ -55,31 +55,31 @@ class Diagonal:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JoinPlan:
-    """What a join will do: which operator, which router, by which predicates, within which memory."""
+    """What a join will do: with which operator, router, predicates and memory."""
 
     graph: Graph
     how: JoinType
     operator: Choice
-    driven: tuple[str, ...] = ()  # what finds candidates
-    checked: tuple[str, ...] = ()  # what else they must satisfy
-    at_rest: bool = False  # the operator is a kernel that sees both sides complete
-    read: str = ""  # how Spark's tasks read the inputs, where they do so by themselves
-    router: Choice | None = None  # None in process: there is only one cell
+    driven: tuple[str, ...] = ()  # the predicates that find candidates
+    checked: tuple[str, ...] = ()  # the predicates checked on candidates
+    at_rest: bool = False  # whether the operator is a kernel over complete sides
+    read: str = ""  # how Spark's tasks read the inputs, if they do so themselves
+    router: Choice | None = None  # None in process: there is a single cell
     cells: int = 1
-    tasks: int = 1  # that the cells are spread over
-    rows: tuple[int, int] | None = None  # of both sides, where they were counted
-    pairs: float | None = None  # about how many, by a sample
+    tasks: int = 1  # that share the cells
+    rows: tuple[int, int] | None = None  # of both sides, if counted
+    pairs: float | None = None  # estimated from a sample
     memory_bytes: int | None = None
-    limit: int | None = None  # rows that are enough
-    cost: str = ""  # on Spark: what each way to run the join takes, where there are several
-    columns: str = ""  # which are in the result, where not all are
+    limit: int | None = None  # rows after which the join stops
+    cost: str = ""  # on Spark: the cost of each way to run the join, if there are several
+    columns: str = ""  # the columns in the result, if not all
     advice: tuple[str, ...] = field(default=())
     diagonal: Diagonal | None = None  # algorithm diag
-    table: str = ""  # a table at rest that is joined with a stream: how it is kept
-    delays: tuple[str, ...] = ()  # windows of time: how late rows may be
-    state: tuple[str, ...] = ()  # streams whose condition bounds event time: how long rows are kept
-    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the operator, as they were given
-    best: Best | None = None  # which of a left row's partners are results; None: all
+    table: str = ""  # how the table at rest is kept, in a join with a stream
+    delays: tuple[str, ...] = ()  # time windows: how late rows may be
+    state: tuple[str, ...] = ()  # streams with a condition on event time: how long rows are kept
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the operator, as given
+    best: Best | None = None  # which partners of a left row are results; None: all
 
     @property
     def condition(self) -> Condition:
@@ -88,16 +88,16 @@ class JoinPlan:
 
     @property
     def spec(self) -> OperatorSpec:
-        """What the operator can do, where one runs."""
+        """What the operator supports, if the plan has one."""
         return operator_spec(self.operator.name, len(self.graph.aliases))
 
     def make_operator(self, workspace: Workspace) -> JoinOperator:
-        """The operator, ready to run; wrong values of parameters raise here."""
+        """The operator, ready to run; invalid parameters raise an error here."""
         return operator_class(self.operator.name, len(self.graph.aliases))(workspace)
 
     @property
     def decisions(self) -> list[tuple[str, str]]:
-        """What was decided, each with its reason."""
+        """The decisions, each with its reason."""
         lines = [("join", str(self.how)), ("condition", self.graph.text)]
         if len(self.graph.aliases) > len(Side):
             lines[0] = ("join", f"{self.how}, {', '.join(self.graph.aliases)}")
@@ -133,7 +133,7 @@ class JoinPlan:
         return lines + [("advice", advice) for advice in self.advice]
 
     def explain(self) -> str:
-        """The plan as text, a line for each decision."""
+        """The plan as text, one line per decision."""
         return "\n".join(f"{name:<10} {visible(text, one_line=True)}" for name, text in self.decisions)
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ class JoinPlan:
 
 
 def about(number: float) -> str:
-    """Two digits: a sample does not know more."""
+    """The number with two digits: a sample is no more precise."""
     if number < 1:
         return "hardly any"
     digits = max(0, len(str(int(number))) - 2)

@@ -1,4 +1,4 @@
-"""From a condition to a plan: which operator, which router, and why."""
+"""Plans joins: from a condition to an operator and a router, with reasons."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from dovetail.planning.stream_plans import with_table, within_window
 from dovetail.storage.budget import Budget, Shares
 from dovetail.window import Window
 
-DIAG, WAVES, NATIVE = "diag", "waves", "native"  # algorithms that are no operators, beside Spark's own join
+DIAG, WAVES, NATIVE = "diag", "waves", "native"  # algorithms that are not operators, besides Spark's own join
 DIAG_OPTIONS = ("share", "one", "tables")
 KERNELS_BY_TWOS = "kernels"
 KEPT_FOR_EVER = (
     "state grows without bound: add a window, or watermarks and a bound of event time in the condition, to expire rows"
 )
-SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
-INDEX_BYTES = 48  # most that an index takes for a row
+SPARE = 4  # times the expected size of tables and their indexes: other memory use is unknown
+INDEX_BYTES = 48  # at most, per row of an index
 
 
 UNSUITED = {
@@ -53,11 +53,11 @@ UNSUITED = {
         "tables at rest are sorted by dovetail.join(…).orderBy(…)"
     ),
 }
-"""Parameters of operators that mean nothing there, why, and what to do."""
+"""Parameters of operators that have no effect there, why, and what to do."""
 
 
 class Diagonals(Protocol):
-    """Plans Diag-Joins from a sample of rows that can be read by position."""
+    """Plans Diag-Joins, from a sample of rows that can be read by position."""
 
     def plan(
         self,
@@ -68,11 +68,11 @@ class Diagonals(Protocol):
         *,
         asked: bool,
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
-        """The plan, if it is requested or cheaper; else None and the reason."""
+        """The plan, if it is requested or cheaper; otherwise None and the reason."""
 
 
 class Unseen:
-    """Rows that can be read by position, and are not looked at: a request is checked before anything is read."""
+    """Rows that can be read by position, but are not read: requests are checked before any data is read."""
 
     def plan(
         self,
@@ -89,28 +89,28 @@ class Unseen:
 
 
 class TableSize(NamedTuple):
-    """The size of both tables together, in memory."""
+    """The size of both tables in memory, together."""
 
     rows: int
     nbytes: int
 
     def fits(self, memory_bytes: int) -> bool:
-        """Whether all rows and their indexes can be kept, with much to spare."""
+        """Whether all rows and their indexes fit, with a wide margin."""
         return SPARE * (self.nbytes + INDEX_BYTES * self.rows) <= memory_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
-    """What is known of both inputs besides their schemas: how they come, where they are joined, how large they are."""
+    """What is known of both inputs besides their schemas: how they arrive, where they are joined, their sizes."""
 
     kind: Literal["at_rest", "progressive", "stream"] = "at_rest"
     on_spark: bool = False
-    ends: bool = True  # streams: whether their end can be told
-    window: Window | None = None  # streams
-    table: Side | None = None  # the input at rest, where the other one is a stream
-    size: TableSize | None = None  # where it is known for sure; an estimate is not enough
-    diagonal: Diagonals | None = None  # where rows can be read by position
-    native: bool = False  # on Spark: whether Spark's own join will do as well
+    ends: bool = True  # for streams: whether their end can be detected
+    window: Window | None = None  # for streams
+    table: Side | None = None  # the input at rest, if the other is a stream
+    size: TableSize | None = None  # if known for certain; an estimate is not enough
+    diagonal: Diagonals | None = None  # if rows can be read by position
+    native: bool = False  # on Spark: whether Spark's own join is an option
 
 
 AT_REST = InputFacts()
@@ -125,9 +125,9 @@ def plan_join(
     memory_bytes: int | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> JoinPlan:
-    """The plan of a join: what runs, wherever it was asked for. What cannot be done is refused here.
+    """The plan of a join: what runs, and where. Unsupported requests are refused here.
 
-    On Spark it is the plan of one cell; a look at the data then adds a router to it.
+    On Spark this is the plan of one cell; a router is added after reading a sample.
     """
     how = JoinType.read(how)
     algorithm, given = present_name(algorithm, parameters or {}, warn=True)
@@ -180,7 +180,7 @@ def _of_several(
     memory_bytes: int | None,
     parameters: Mapping[str, Any],
 ) -> JoinPlan:
-    """The plan of a join of several inputs: kernels, two inputs at a time, or an operator as rows come."""
+    """The plan of a join of several inputs: with kernels, two inputs at a time, or with an operator as rows arrive."""
     if how is not JoinType.INNER:
         raise PlanError(f"how={how!r}: three and more inputs are joined by inner joins only.")
     inputs = len(graph.aliases)
@@ -207,7 +207,7 @@ def _of_several(
 
 
 def _no_option(given: Mapping[str, Any], inputs: int = TWO) -> str:
-    """A parameter that means nothing without an algorithm."""
+    """The message for a parameter that has no effect without an algorithm."""
     name = next(iter(given))
     owners = [owner for owner in operator_names(inputs) if name in operator_spec(owner, inputs).parameters]
     if name in DIAG_OPTIONS and inputs == TWO:
@@ -221,7 +221,7 @@ def _no_option(given: Mapping[str, Any], inputs: int = TWO) -> str:
 
 
 def _check_outer(how: JoinType, facts: InputFacts, algorithm: str) -> None:
-    """Refuse what gives inner joins only on Spark."""
+    """Refuse algorithms that support only inner joins on Spark."""
     if facts.kind == "progressive":
         raise PlanError(f"how={how!r}: Spark DataFrames are joined progressively by inner joins only.")
     if facts.kind == "stream":
@@ -260,7 +260,7 @@ def _along_diagonal(
 
 
 def _in_waves(condition: Condition, how: JoinType, algorithm: str, memory_bytes: int | None) -> JoinPlan:
-    """By small jobs over cells, each of which runs a kernel."""
+    """A plan with small jobs over cells, each of which runs a kernel."""
     if algorithm not in ("auto", WAVES):
         raise PlanError(f"algorithm={algorithm!r} is for progressive joins in process; DataFrames are joined in waves.")
     plan = by_kernel(condition, how, memory_bytes)
@@ -277,7 +277,7 @@ def _of_streams(
     memory_bytes: int | None,
     parameters: Mapping[str, Any],
 ) -> JoinPlan:
-    """By an operator whose state outlives micro-batches."""
+    """A plan with an operator whose state is kept across micro-batches."""
     if not condition.equalities and not facts.ends:
         raise PlanError(
             f"{condition.text} has no equality between the two streams: without a window, state and work grow without "
@@ -303,7 +303,7 @@ def _of_streams(
 def plan_operator(
     algorithm: str, graph: Graph, how: str = JoinType.INNER, parameters: Mapping[str, Any] | None = None
 ) -> JoinPlan:
-    """The plan of an operator that is asked for by name, whatever it runs on: what it cannot do is refused."""
+    """The plan of an operator that is requested by name, on any engine. What it does not support is refused."""
     name, given = present_name(algorithm, parameters or {}, warn=True)
     kind = operator_for(name, graph)
     check_join_type(name, how, len(graph.aliases))
@@ -318,7 +318,7 @@ def _refuse_unsuited(parameters: Mapping[str, Any], inputs: str) -> None:
 
 
 def with_estimate(plan: JoinPlan, samples: Samples) -> JoinPlan:
-    """The plan with the statistics of samples of both sides."""
+    """The plan with statistics from samples of both sides."""
     pairs = estimated_pairs(plan.condition, samples)
     return replace(plan, rows=(samples[0].rows, samples[1].rows), pairs=pairs)
 
@@ -330,7 +330,7 @@ def _by_operator(
     memory_bytes: int | None,
     parameters: Mapping[str, Any] | None = None,
 ) -> JoinPlan:
-    """By an operator that takes rows as they come."""
+    """A plan with an operator that takes rows as they arrive."""
     check_join_type(operator.name, how)
     graph, kind = Graph.of(condition), operator_class(operator.name)
     check_parameters(kind.spec, parameters or {})
@@ -348,12 +348,12 @@ def _by_operator(
 
 
 def _choose_named(graph: Graph, algorithm: str, also: tuple[str, ...]) -> Choice:
-    """The operator of that name, unless it cannot run the condition."""
+    """The operator of that name, unless it does not support the condition."""
     return Choice(algorithm, f"asked for; {operator_for(algorithm, graph, also).approach(graph).text}")
 
 
 def _as_rows_come(condition: Condition, how: JoinType, facts: InputFacts, memory_bytes: int | None) -> Choice:
-    """The operator of inputs that arrive, in process or as streams on Spark."""
+    """A plan with an operator for arriving inputs, in process or as streams on Spark."""
     memory: Memory = "unlimited"
     if memory_bytes is not None:
         memory = "enough" if facts.size is not None and facts.size.fits(memory_bytes) else "scarce"

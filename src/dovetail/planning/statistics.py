@@ -1,4 +1,4 @@
-"""Statistics of a sample: the expected number of pairs and the range of values."""
+"""Statistics from a sample: the expected number of pairs and the range of values."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dovetail.core.rows import Side
 from dovetail.kernels import boxes
 from dovetail.matching import build_matcher
 
-SAMPLE = 4096  # rows of a side
-CROSS = 1024  # rows of a side, where every pair of them has to be looked at
-ZONES = 32, 256  # boxes of a batch, at least and at most
-PER_ZONE = 1024, 16  # rows of a box, and how many of them are looked at to cut it
+SAMPLE = 4096  # rows per side
+CROSS = 1024  # rows per side, if every pair of them has to be compared
+ZONES = 32, 256  # boxes per batch, at least and at most
+PER_ZONE = 1024, 16  # rows per box, and how many of them are sampled to cut it
 ORDERED = ("one_inequality", "two_inequalities", "overlap", "rectangles")  # classes whose blocks are pruned by boxes
 
 LENGTHS = np.concatenate([[0.0], 2.0 ** np.arange(-16, 111)])
@@ -28,11 +28,11 @@ LENGTHS = np.concatenate([[0.0], 2.0 ** np.arange(-16, 111)])
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far the keys of all rows of a side reach. Adding up those of parts gives that of the whole."""
+    """The range of the keys of all rows of a side. The sum over parts is the reach of the whole."""
 
     boxes: NDArray[np.int64]  # (box, key, 0: least and 1: greatest) rough codes; every row is in one of the boxes
-    longest: tuple[float, ...] = ()  # intervals, in units of their numbers; one per interval
-    by_length: tuple[NDArray[np.int64], ...] = ()  # how many have each of LENGTHS, up to the next
+    longest: tuple[float, ...] = ()  # the longest intervals, in units of their numbers; one entry per kind of interval
+    by_length: tuple[NDArray[np.int64], ...] = ()  # counts of intervals by length, in the classes of LENGTHS
 
     def __add__(self, other: Reach) -> Reach:
         return Reach(
@@ -44,15 +44,15 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Some rows of a side, taken at random, and what is known of all of them."""
+    """A random sample of the rows of a side, and what is known of all rows."""
 
-    rows: int  # in all
-    batch: pa.RecordBatch  # of the columns that the condition reads
-    reach: Reach | None = None  # None: not known
+    rows: int  # in total
+    batch: pa.RecordBatch  # with the columns that the condition reads
+    reach: Reach | None = None  # None: unknown
 
     @property
     def weight(self) -> float:
-        """How many rows of the side each row of the sample stands for."""
+        """The number of rows of the side per row of the sample."""
         return self.rows / max(1, int(self.batch.num_rows))
 
     def thin(self, rows: int, side: Side) -> Sample:
@@ -73,7 +73,7 @@ def read_columns(condition: Condition, side: Side) -> list[str]:
 
 
 def sampled_columns(condition: Condition, side: Side) -> list[str]:
-    """What the condition reads of a side; if that is nothing, a column to count rows by."""
+    """The columns that the condition reads of a side; if there are none, a column for counting rows."""
     return read_columns(condition, side) or condition.schema(side).names[:1]
 
 
@@ -88,7 +88,7 @@ def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
 
 
 def sample_batches(condition: Condition, side: Side, rows: int, batches: Iterable[pa.RecordBatch]) -> Sample:
-    """A sample of rows that come batch by batch, with the range of the keys of all of them."""
+    """A sample of rows that arrive in batches, with the range of the keys of all rows."""
     wanted = _sampled_rows(side, rows)
     found: list[pa.RecordBatch] = []
     reach: Reach | None = None
@@ -107,7 +107,7 @@ def sample_batches(condition: Condition, side: Side, rows: int, batches: Iterabl
 def _sampled_rows(side: Side, rows: int) -> NDArray[np.int64]:
     if rows <= SAMPLE:
         return np.arange(rows)
-    # Seeds differ: two samples of one table must not be the same rows.
+    # Different seeds: samples of one table for both sides must not be the same rows.
     return np.sort(np.random.default_rng(side).choice(rows, SAMPLE, replace=False))
 
 
@@ -128,7 +128,7 @@ def measure(condition: Condition, side: Side, batch: pa.RecordBatch) -> Reach | 
 
 
 def _boxes(codes: list[Words]) -> NDArray[np.int64]:
-    """Boxes around neighbours in the order of the first key."""
+    """Boxes around rows that are adjacent in the order of the first key."""
     zones = int(np.clip(len(codes[0]) // PER_ZONE[0], *ZONES))
     some = np.sort(codes[0][:: max(1, len(codes[0]) // (zones * PER_ZONE[1]))])
     cuts = np.unique(some[np.arange(1, zones) * len(some) // zones])
@@ -136,7 +136,7 @@ def _boxes(codes: list[Words]) -> NDArray[np.int64]:
 
 
 def _lengths(strategy: Strategy, side: Side, columns: list[pa.Array]) -> list[NDArray[np.float64]]:
-    """How long intervals are: those of overlaps, and those between two inequalities that bound a value."""
+    """The lengths of intervals: those of overlaps, and those between two inequalities that bound a value."""
     if len({c.type for c in columns}) > 1 or not is_fixed(columns[0].type):
         return []
     with np.errstate(invalid="ignore", over="ignore"):
@@ -149,7 +149,7 @@ def _count_by_length(lengths: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _borders(strategy: Strategy, side: Side, columns: list[pa.Array]) -> list[tuple[pa.Array, pa.Array]]:
-    """The ordered keys of an overlap are (l.low, r.high), (l.high, r.low)."""
+    """The pairs of ordered keys in an overlap: (l.low, r.high), (l.high, r.low)."""
     if strategy.kind in ("overlap", "rectangles"):
         pairs = list(zip(columns[::2], columns[1::2], strict=True))
         return pairs if side is Side.LEFT else [(low, high) for high, low in pairs]
@@ -158,12 +158,12 @@ def _borders(strategy: Strategy, side: Side, columns: list[pa.Array]) -> list[tu
         return []
     first = strategy.predicates[0]
     assert isinstance(first, Less)
-    is_low = first.operator.startswith("<") == (side is Side.LEFT)  # of the value between both
+    is_low = first.operator.startswith("<") == (side is Side.LEFT)  # the low bound of the value in between
     return [(columns[0], columns[1])] if is_low else [(columns[1], columns[0])]
 
 
 def estimated_pairs(condition: Condition, samples: Samples) -> float:
-    """About how many pairs match."""
+    """The estimated number of matching pairs."""
     if not all(sample.batch.num_rows for sample in samples):
         return 0.0
     if not condition.finds_candidates:

@@ -1,4 +1,4 @@
-"""Plans of streams that stand beside the operators of any two inputs: within a window, and with a table at rest."""
+"""Plans for streams other than the operators for two inputs: joins within a window, and with a table at rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WITH_TABLE = (JoinType.LEFT, JoinType.RIGHT, JoinType.LEFT_SEMI, JoinType.LEFT_A
 
 
 def with_table(condition: Condition, how: JoinType, table: Side, algorithm: str, memory_bytes: int | None) -> JoinPlan:
-    """A stream and a table at rest: rows of the stream look for partners in all of the table, and are not kept."""
+    """A stream and a table at rest: rows of the stream are joined with the whole table, and not kept."""
     stream = table.other
     if set(how.tracked) - {stream}:
         possible = (JoinType.INNER, *(one for one in WITH_TABLE if one.tracked == (stream,)))
@@ -41,7 +41,7 @@ def with_table(condition: Condition, how: JoinType, table: Side, algorithm: str,
 def within_window(
     condition: Condition, how: JoinType, window: Window, algorithm: str, memory_bytes: int | None
 ) -> JoinPlan:
-    """By sorted runs of what the window holds."""
+    """A plan with sorted runs of the rows in the window."""
     windowed = operators_within_windows()
     if algorithm not in ("auto", *windowed):
         raise PlanError(f"algorithm={algorithm!r} does not join within windows; {' and '.join(windowed)} does.")
@@ -62,7 +62,7 @@ def within_window(
 
 
 def _check_event_time(name: str, side: Side, schema: pa.Schema) -> None:
-    """Refuse a window of time on anything but a timestamp."""
+    """Refuse a time window on columns that are not timestamps."""
     which, said = f"the {side.name.lower()} side", f"the window is of time on {name!r}"
     if name not in schema.names:
         meant = nearest(name, schema.names)
@@ -73,7 +73,7 @@ def _check_event_time(name: str, side: Side, schema: pa.Schema) -> None:
 
 
 def _check_closing(how: JoinType, window: Window) -> None:
-    """Refuse outer joins whose rows would wait for a partner for ever."""
+    """Refuse outer joins whose rows would wait for a partner forever."""
     for side in how.preserved:
         if window.expiry(side) <= -UNBOUNDED:
             raise PlanError(

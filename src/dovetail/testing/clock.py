@@ -1,12 +1,12 @@
-"""A workload on a simulated clock: every unit of work takes the time that a table of costs says.
+"""Runs a workload on a simulated clock: every unit of work takes the time given in a table of costs.
 
-    next arrival near      it is joined, the clock goes to its arrival, then on by what the work costs
-    further than wait_ms   the operator reacts; each yield costs time; when rows have come, they are joined
-    clock overruns         what arrived meanwhile is backlog, and its peak is counted
+    next arrival near      it is joined; the clock advances to its arrival, then by the cost of the work
+    further than wait_ms   the operator reacts; each yield costs time; rows that have arrived are joined
+    clock overruns         rows that arrived meanwhile are the backlog, and its peak is counted
 
-The outcome depends on the counters of the operator only, not on the machine. The threshold of 25 ms is that of the
-experiments with DINER (TKDE 2010: WaitThresh) and RPJ (SIGMOD 2005); `hand_over_rows` is DINER's MaxNewArr. A source
-that has ended is never waited for: it counts as stalled.
+The outcome depends only on the operator's counters, not on the machine. The threshold of 25 ms is that of the
+experiments with DINER (TKDE 2010: WaitThresh) and RPJ (SIGMOD 2005); `hand_over_rows` is DINER's MaxNewArr. The run
+never waits for a source that has ended: it counts as stalled.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dovetail.testing.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds for each unit of work, by the name of its counter. The defaults are a disk's, with pages of 10 KB."""
+    """Seconds per unit of work, by the name of its counter. The defaults are for a disk with pages of 10 KB."""
 
     rows_received: float = 1e-6
     probes: float = 1e-6
@@ -47,42 +47,42 @@ class Costs:
     pages_read_sequential: float = 1e-3
     pages_read_random: float = 1e-2
     pages_written: float = 1e-3
-    pages_merged: float = 0.0  # on top; RPJ's paper charges every page of a merge at random
+    pages_merged: float = 0.0  # in addition; RPJ's paper charges every page of a merge as random
 
     def total_cost(self, counters: Counters) -> float:
-        """What all that was counted has cost."""
+        """The cost of all counted work."""
         return float(sum(map(mul, CHARGED(self), CHARGED(counters))))
 
 
 CHARGED = attrgetter(*(f.name for f in fields(Costs)))
 
 PAGES_ONLY = Costs(0, 0, 0, 0, 1, 1, 1)
-"""One unit for each page, nothing for anything else."""
+"""One unit per page, nothing else."""
 
 
 @dataclass(slots=True)
 class ClockedRun:
-    """Results over time. `seconds[i]` is when there were `results[i]`, found in `phases[i]` and by `spent_s[i]`."""
+    """Results over time. At `seconds[i]` there were `results[i]`, found in `phases[i]` after `spent_s[i]` of work."""
 
     total: int = 0  # results of the whole join
-    online: int = 0  # results when the last row had arrived and was joined
+    online: int = 0  # results once the last row had arrived and was joined
     last_arrival_s: float = 0.0
     end_s: float = 0.0
     seconds: list[float] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
-    spent_s: list[float] = field(default_factory=list)  # on work, up to each of them
+    spent_s: list[float] = field(default_factory=list)  # time spent on work, up to each result
     counters: Counters = field(default_factory=Counters)
-    online_counters: Counters = field(default_factory=Counters)  # as they were when the last row had arrived
+    online_counters: Counters = field(default_factory=Counters)  # when the last row had arrived
 
     @property
     def share(self) -> float:
-        """The share of all results that came online."""
+        """The share of all results that was found online."""
         return self.online / self.total if self.total else 1.0
 
     @property
     def max_buffer_rows(self) -> int:
-        """The most rows that had arrived and waited."""
+        """The largest number of arrived rows that were waiting."""
         return self.counters.peak_buffer_rows
 
     def results_at(self, second: float) -> int:
@@ -90,7 +90,7 @@ class ClockedRun:
         return self.results[at - 1] if at else 0
 
     def cost_at(self, second: float) -> float:
-        """Seconds of work for each result so far."""
+        """Seconds of work per result, up to this time."""
         at = bisect_right(self.seconds, second)
         return self.spent_s[at - 1] / self.results[at - 1] if at else 0.0
 
@@ -113,9 +113,9 @@ def play(
 ) -> ClockedRun:
     """Run an operator over a workload and report the number of results over time.
 
-    Up to `batch_rows` arrivals, and never more than a block, are handed over at once, when the last of them is there:
-    1 is exact, more is faster. Reactive work goes on until it is done or `hand_over_rows` rows wait. Without `clean_up`
-    the run ends with the last arrival, and all results are counted by a kernel. The budget is in rows or in bytes.
+    Up to `batch_rows` arrivals, and never more than a block, are passed at once, when the last of them has arrived: 1
+    is exact, more is faster. Reactive work goes on until it is done or `hand_over_rows` rows wait. Without `clean_up`
+    the run ends with the last arrival, and a kernel counts all results. The budget is in rows or in bytes.
     """
     if memory_rows is not None and memory_bytes is not None:
         raise InputError("memory_rows and memory_bytes are two units of one budget: give one of them.")
@@ -148,7 +148,7 @@ def play(
 
 
 class _Player:
-    """The clock, and what has been taken from the line of arrivals."""
+    """The clock, and the position in the sequence of arrivals."""
 
     def __init__(self, run: ClockedRun, driver: Driver, workload: Workload, costs: Costs, wait_s: float) -> None:
         self.now = 0.0
@@ -161,11 +161,11 @@ class _Player:
         self._times: list[float] = times.tolist()
         self._left = [table.num_rows for table in workload.tables]  # rows of each side still to come
         self._ended = [False, False]
-        self._taken = 0  # of the line
+        self._taken = 0  # arrivals taken so far
         self._paid = 0.0
 
     def chunks(self, batch_rows: int) -> Iterator[range]:
-        """The line in portions that no stall divides."""
+        """The arrivals in portions that are not split by a stall."""
         stalls = np.flatnonzero(self._gaps > self._wait_s)
         bounds = [0, *stalls[stalls > 0].tolist(), len(self._times)]
         for first, last in pairwise(bounds):
@@ -173,7 +173,7 @@ class _Player:
                 yield range(start, min(start + batch_rows, last))
 
     def wait_for(self, arrival: int, hand_over_rows: int) -> None:
-        """Let time pass until this arrival, with reactive work where it takes longer than the threshold."""
+        """Advance the clock to this arrival, with reactive work if that takes longer than the threshold."""
         due = self._times[arrival]
         if self._gaps[arrival] > self._wait_s:
             self.now = max(self.now, due - float(self._gaps[arrival]) + self._wait_s)
@@ -183,7 +183,7 @@ class _Player:
         self.now = max(self.now, due)
 
     def join(self, chunk: range, rows: tuple[pa.RecordBatch, pa.RecordBatch]) -> None:
-        """A batch of each side in the portion; of the side whose first row came first, at first."""
+        """Join a batch of each side in the portion, starting with the side of its first row."""
         self.now = max(self.now, self._times[chunk[-1]])
         self._taken = chunk.stop
         sides = self._sides[chunk.start : chunk.stop]
@@ -206,7 +206,7 @@ class _Player:
                 self.handle(End(side))
 
     def _end_if_over(self, side: Side) -> None:
-        """A side ends with its last row, but the end of the whole join waits until online results were counted."""
+        """A side ends with its last row, but the end of the whole join waits until online results are counted."""
         if not self._left[side] and not self._ended[side] and not self._ended[side.other]:
             self._ended[side] = True
             self.handle(End(side))

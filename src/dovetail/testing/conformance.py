@@ -1,17 +1,17 @@
-"""Test an operator or a router: every result exactly once, by the definition of a join and by DuckDB.
+"""Test an operator or a router: every result exactly once, compared with the definition of a join and with DuckDB.
 
     check_operator("diner")                            random tables, conditions, schedules, budgets, restarts
     check_operator("miner", inputs=[4])                the same for four inputs only
     check_router(router, left, right, on="l.k = r.k")  every matching pair meets in exactly one cell
-    check_sweep(left, right, on="l.x < r.x")           a sweep finds every pair; also for predicates of your own
+    check_sweep(left, right, on="l.x < r.x")           a sweep finds every pair; also for custom predicates
 
 The definition is the cross product, filtered. Rows are compared by identity, never by value.
 
-The other oracle is DuckDB, by the same join as SQL, where it means the same by it as Spark.
+The other oracle is DuckDB, which runs the same join as SQL if it has the same meaning as in Spark.
 
 DuckDB agrees with Spark on nulls, on NaN (equal to itself, larger than all numbers), on -0.0 = 0.0 and on the order of
-strings. It is asked about comparisons, `<=>`, IS NULL, BETWEEN, IN, AND, OR, NOT, `+`, `-` and abs over `alias.column`
-of the types in `SAME_TYPES`, and not about
+strings. It is used for comparisons, `<=>`, IS NULL, BETWEEN, IN, AND, OR, NOT, `+`, `-` and abs over `alias.column` of
+the types in `SAME_TYPES`. It is not used for
     *  /  %  div       results of another type, scale or rounding; an error on overflow
     float32            mixed with integers DuckDB computes in float32, Spark in double
     other types        unsigned integers, times without a zone, binary, lists and structs are cast or compared otherwise
@@ -47,18 +47,18 @@ from dovetail.testing.random_joins import CONDITIONS, SEVERAL, TWO, random_condi
 from dovetail.testing.simulation import ROW, ScriptedRun, bind_condition, name_inputs, simulate
 
 Result = tuple[int | None, ...]
-"""Row numbers in the order of the inputs; None where a join type emits a row without one of that input."""
+"""Row numbers in the order of the inputs; None for an input without a row in this result."""
 
 MOST_INPUTS = len(SEVERAL)
-MOST_ROWS = {2: 20, 3: 14, 4: 8, 5: 5, 6: 4}  # of each input: the definition tries every combination
-MOST_REFUSED = 200  # conditions in a row, of which an operator must carry one
+MOST_ROWS = {2: 20, 3: 14, 4: 8, 5: 5, 6: 4}  # per input: the definition tries every combination
+MOST_REFUSED = 200  # conditions in a row, of which an operator must accept one
 ORACLES = ("definition", "duckdb")
 
 SAME_TYPES = (
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.bool_(), pa.string(), pa.date32()),
     pa.timestamp("us", "UTC"),
 )
-"""Types of which DuckDB and Spark mean the same; decimals of up to 38 digits besides."""
+"""Types with the same meaning in DuckDB and Spark, besides decimals of up to 38 digits."""
 
 SAME_NODES = (
     *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Is, exp.Between, exp.In),
@@ -67,7 +67,7 @@ SAME_NODES = (
 )
 
 OUTER = {JoinType.INNER: "JOIN", JoinType.LEFT: "LEFT JOIN", JoinType.RIGHT: "RIGHT JOIN", JoinType.FULL: "FULL JOIN"}
-# As SQL spells them; DuckDB's own SEMI JOIN and ANTI JOIN disagree with its inner join on several inequalities (2.0.0).
+# As in SQL; DuckDB's own SEMI JOIN and ANTI JOIN disagree with its inner join on several inequalities (2.0.0).
 ONE_SIDED = {
     JoinType.LEFT_SEMI: "SELECT l.{row}, NULL FROM l WHERE l.{row} IN (SELECT l.{row} FROM l JOIN r ON {on})",
     JoinType.LEFT_ANTI: "SELECT l.{row}, NULL FROM l WHERE l.{row} NOT IN (SELECT l.{row} FROM l JOIN r ON {on})",
@@ -83,13 +83,13 @@ def check_operator(
     on: Sequence[str] | None = None,
     oracle: str | None = None,
 ) -> None:
-    """Run an operator over random cases; the first that fails raises AssertionError with all that repeats it.
+    """Run an operator on random cases. The first failure raises AssertionError with everything needed to reproduce it.
 
-    `inputs` says how many there may be: by default all numbers from two to six that the operator takes, in turn. Two
-    inputs are joined in each of its join types. `on` gives conditions of your own, over l and r, or over a, b, c, … for
-    more inputs; conditions that the operator refuses are left out. `oracle` is "definition" or "duckdb"; by default
-    every run is compared with the definition, and with DuckDB, too, if it is installed and the condition means the same
-    there. With oracle="duckdb" all other conditions are left out.
+    `inputs`: the possible numbers of inputs; by default all numbers from two to six that the operator supports, in
+    turn. With two inputs, all its join types are tested. `on`: your own conditions, over l and r, or over a, b, c, …
+    for more inputs; conditions that the operator refuses are skipped. `oracle` is "definition" or "duckdb". By default
+    every run is compared with the definition, and also with DuckDB if it is installed and the condition has the same
+    meaning there. With oracle="duckdb" all other conditions are skipped.
     """
     rng = random.Random(seed)
     counts = [n for n in inputs or range(2, MOST_INPUTS + 1) if inputs or name in operator_names(n)]
@@ -106,7 +106,7 @@ def check_operator(
         tables = {alias: random_table(rng, n) for alias, n in zip(_aliases(count), rows, strict=True)}
         schedule = random_schedule(rng, dict(zip(tables, rows, strict=True)))
         block_rows = rng.choice([1, 2, 3, 5])
-        # The smallest budget that an operator must accept is two blocks and one of each input.
+        # The smallest budget that an operator must accept is two blocks and one row per input.
         memory_rows = (count + rng.choice([2, 3, 6, 14])) * block_rows if rng.random() < 0.8 else None
         setting: dict[str, Any] = {"memory_rows": memory_rows, "block_rows": block_rows, "seed": case}
         others = [how for how in kind.spec.join_types if how != JoinType.INNER]
@@ -125,9 +125,9 @@ def check_run(
     oracle: str | None = "definition",
     **setting: Any,
 ) -> ScriptedRun:
-    """Simulate one run and compare its results with those of the oracle; takes inputs and settings as `simulate` does.
+    """Simulate one run and compare its results with those of the oracle. Inputs and settings are those of `simulate`.
 
-    DuckDB is asked only about conditions that mean the same there.
+    DuckDB is used only for conditions that have the same meaning there.
     """
     schedule = list(schedule)
     tables = name_inputs(left, right)
@@ -141,7 +141,7 @@ def check_run(
         if spills or not isinstance(error, BudgetError):
             error.add_note(repeated)
             raise
-        # An operator that does not spill may refuse a budget: that is another test.
+        # Operators that do not spill may refuse a budget; another test covers that.
         run = simulate(name, tables, None, on, schedule, **{**setting, "memory_rows": None})
     how = JoinType.read(setting.get("how", "inner"))
     found = Counter(_results(run, len(tables)))
@@ -165,7 +165,7 @@ def check_run(
 
 
 def _results(run: ScriptedRun, inputs: int) -> list[Result]:
-    """All that a run emitted; rows that are results by themselves have None for the other inputs."""
+    """All results of a run; rows that are results alone have None for the other inputs."""
     alone = [tuple(row if number == n else None for n in range(inputs)) for number, row in run.alone]
     return [*run.tuples, *alone]
 
@@ -173,7 +173,7 @@ def _results(run: ScriptedRun, inputs: int) -> list[Result]:
 def _conditions(
     rng: random.Random, kind: type[JoinOperator], inputs: int, on: Sequence[str] | None, oracle: str | None
 ) -> Iterator[str]:
-    """Conditions for a number of inputs that the operator carries and the oracle can answer, without end."""
+    """An endless series of conditions for a number of inputs that the operator accepts and the oracle supports."""
     aliases = _aliases(inputs)
     schemas = dict.fromkeys(aliases, random_table(rng, 0).schema)
     candidates: Iterator[str] = cycle(CONDITIONS if on is None else on)
@@ -195,7 +195,7 @@ def _aliases(inputs: int) -> tuple[str, ...]:
 
 
 def _aliases_in(on: str) -> tuple[str, ...]:
-    """The aliases of the inputs that a condition is for."""
+    """The aliases of the inputs in a condition."""
     named = {column.table for column in parse_text(on).find_all(exp.Column)}
     return TWO if named <= set(TWO) else SEVERAL[: 1 + max(map(SEVERAL.index, named))]
 
@@ -209,9 +209,9 @@ def check_router(
     unique: Side | None = None,
     spread: Sequence[np.ndarray[Any, Any]] | None = None,
 ) -> None:
-    """Route both tables and see that each matching pair shares exactly one cell.
+    """Route both tables and check that each matching pair shares exactly one cell.
 
-    With `unique`, rows of that side must not visit more than one cell, as outer and semi joins need.
+    With `unique`, rows of that side must visit at most one cell, as outer and semi joins require.
     """
     tables = [arrow_table(left), arrow_table(right)]
     cells_of: list[dict[int, list[int]]] = []
@@ -244,9 +244,9 @@ def choose_oracles(oracle: str | None) -> tuple[str, ...]:
 
 
 def definition(left: Any, right: Any = None, on: Any = None) -> list[tuple[int, ...]]:
-    """Cross product + filter: the combinations of row numbers that an inner join must give, in the order of the inputs.
+    """Cross product + filter: the row numbers that an inner join must return, in the order of the inputs.
 
-    Takes the inputs as `simulate` does: two tables, or a mapping of names to tables.
+    Takes inputs like `simulate`: two tables, or a mapping from names to tables.
     """
     tables = name_inputs(left, right)
     graph = bind_condition(on, {alias: table.schema for alias, table in tables.items()})
@@ -271,7 +271,7 @@ def definition(left: Any, right: Any = None, on: Any = None) -> list[tuple[int, 
 
 
 def results_by_definition(tables: Mapping[str, pa.Table], on: Any, how: JoinType) -> list[Result]:
-    """The results of a join of any type; other types than inner are of two inputs."""
+    """The results of a join of any type; for more than two inputs, only inner joins."""
     tuples = definition(tables, on=on)
     found: list[Result] = [*tuples] if how.emits_pairs else []
     for side in how.tracked:
@@ -283,7 +283,7 @@ def results_by_definition(tables: Mapping[str, pa.Table], on: Any, how: JoinType
 
 
 def results_by_duckdb(tables: Mapping[str, pa.Table], on: str, how: JoinType) -> list[Result]:
-    """The same by DuckDB; only for conditions that `duckdb_sql` has a text for."""
+    """The same, computed by DuckDB; only for conditions that `duckdb_sql` can translate."""
     text = duckdb_sql(on, {alias: table.schema for alias, table in tables.items()})
     if text is None:
         raise InputError(f"DuckDB does not mean the same as Spark by {on}: ask the definition.")
@@ -301,7 +301,7 @@ def results_by_duckdb(tables: Mapping[str, pa.Table], on: str, how: JoinType) ->
 
 
 def duckdb_sql(on: Any, schemas: Mapping[str, pa.Schema]) -> str | None:
-    """The condition in DuckDB's dialect, or None where it would not mean the same."""
+    """The condition in DuckDB's dialect, or None if it has another meaning there."""
     if not isinstance(on, str):
         return None
     tree = parse_text(on)

@@ -56,7 +56,7 @@ CONDITIONS = (
     "l.k IS NULL OR r.x > 0",
     "l.x > 1 AND r.x < 1",
 )
-"""What two inputs, l and r, are joined by."""
+"""Conditions for two inputs, l and r."""
 
 EDGES = (
     "{0}.k = {1}.k",
@@ -76,11 +76,11 @@ EDGES = (
     "{0}.k = {1}.x",
     "{0}.k + 1 = {1}.k",
 )
-"""What two of several inputs are joined by."""
+"""Conditions between two of several inputs."""
 
 
 def random_table(rng: random.Random, rows: int | None = None) -> pa.Table:
-    """A small table with a column of every kind; sometimes empty, sometimes with one key only."""
+    """A small table with a column of every kind; sometimes empty, sometimes with a single key."""
     if rows is None:
         rows = rng.choice([0, 1, 2, 5, 9, 14, 20])
     one_key = rng.random() < 0.1
@@ -92,7 +92,7 @@ def random_table(rng: random.Random, rows: int | None = None) -> pa.Table:
 
 
 def random_condition(rng: random.Random, aliases: Sequence[str]) -> str:
-    """A tree over three inputs or more; sometimes one shared attribute, a cycle, a filter, a conjunct over three."""
+    """A tree over three or more inputs; sometimes a shared attribute, a cycle, a filter, or a three-way conjunct."""
     if rng.random() < 0.2:
         column = rng.choice(["k", "s", "x"])
         return " AND ".join(f"{a}.{column} = {b}.{column}" for a, b in pairwise(aliases))
@@ -114,7 +114,7 @@ def random_condition(rng: random.Random, aliases: Sequence[str]) -> str:
 
 
 def random_schedule(rng: random.Random, rows: Mapping[str, int]) -> Schedule:
-    """Arrivals in random portions, stalls that break off reactive work, early ends, restarts."""
+    """Arrivals in random portions, stalls that interrupt reactive work, early ends, restarts."""
     left = dict(rows)
     schedule: Schedule = []
     while any(left.values()) and rng.random() < 0.97:

@@ -1,4 +1,4 @@
-"""One operator on a scripted schedule: no clock, no threads, every run repeatable."""
+"""Runs one operator on a scripted schedule: no clock, no threads, every run reproducible."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ SIDES = {"l": Side.LEFT, "left": Side.LEFT, "r": Side.RIGHT, "right": Side.RIGHT
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The operator is dropped and a new one is restored from its snapshot."""
+    """Drops the operator, and restores a new one from its snapshot."""
 
 
 @dataclass(slots=True)
 class ScriptedRun:
-    """What happened, result by result. `tuples` have row numbers in the order of the inputs, as emitted."""
+    """The outcome, result by result. `tuples` have row numbers in the order of the inputs, in the order of emission."""
 
     tuples: list[tuple[int, ...]] = field(default_factory=list)
-    phases: list[Phase] = field(default_factory=list)  # in which each of them was emitted
-    alone: list[tuple[int, int]] = field(default_factory=list)  # rows that are results by themselves: input, number
+    phases: list[Phase] = field(default_factory=list)  # the phase of each result
+    alone: list[tuple[int, int]] = field(default_factory=list)  # rows that are results alone: input, row number
     online: int = 0  # results emitted up to the last arrival
     counters: Counters = field(default_factory=Counters)
 
@@ -52,7 +52,7 @@ class ScriptedRun:
         return self.tuples  # type: ignore[return-value]  # two inputs give two numbers
 
     def add(self, found: Found) -> None:
-        """Take down results."""
+        """Record results."""
         results: Matches = found.results
         numbers = [
             np.asarray(batch.column(ROW))[rows].tolist()
@@ -80,7 +80,7 @@ def simulate(
     watch: Callable[[JoinOperator], None] | None = None,
     **parameters: Any,
 ) -> ScriptedRun:
-    """Run an operator on a schedule and report its results, their phase, and the cost.
+    """Run an operator on a schedule and report its results, their phases, and the cost.
 
     A schedule is a list of
         ("l", 3)  ("r", 2)    this number of rows arrives; inputs of a mapping go by their names
@@ -88,19 +88,10 @@ def simulate(
         ("end", "l")          an input ends; rows it has left arrive first
         ("watermark", 100)    nothing older arrives any more
         ("restart",)          the operator is snapshotted, dropped and restored
-    What is left arrives at the end, a row of each input in turn.
+    Remaining rows arrive at the end, one row of each input in turn.
 
     Args:
-        operator: The name of an algorithm.
-        left: A table, or a mapping of names and tables.
-        right: The other table.
-        on: The condition.
-        schedule: What happens, in order.
-        memory_rows: How many rows fit into memory; None for all.
-        block_rows: How many rows are written and read at once.
-        seed: The seed of the operator's random numbers.
-        watch: Called with the operator after every event.
-        **parameters: Parameters of the operator, and `how`.
+        The name of an algorithm.
 
     Returns:
         The results as `pairs` of row numbers (`tuples` of more inputs), `phases` and `counters`.
@@ -149,13 +140,13 @@ def simulate(
 
 
 def name_inputs(left: Any, right: Any = None) -> dict[str, pa.Table]:
-    """The inputs by the names that conditions use: those of a mapping, or l and r."""
+    """The inputs by the names used in conditions: those of a mapping, or l and r."""
     inputs = left if isinstance(left, Mapping) else {"l": left, "r": right}
     return {alias: arrow_table(table) for alias, table in inputs.items()}
 
 
 def bind_condition(on: Any, schemas: Mapping[str, pa.Schema]) -> Graph:
-    """The condition of two sides, l and r, or of any inputs by their names."""
+    """The condition on two sides, l and r, or on named inputs."""
     if isinstance(on, Condition):
         return Graph.of(on)
     if _are_two_sides(schemas):
@@ -170,7 +161,7 @@ def _are_two_sides(inputs: Mapping[str, Any]) -> bool:
 def _events(
     schedule: Iterable[Sequence[Any]], tables: Sequence[pa.Table], names: Mapping[str, int]
 ) -> Iterator[Event | Restart]:
-    """The script as events; every row arrives and every input ends."""
+    """The script as events; in the end every row has arrived and every input has ended."""
     rows = [one_batch(table.combine_chunks(), table.schema) for table in tables]
     position, ended = [0] * len(tables), [False] * len(tables)
 
@@ -214,14 +205,14 @@ def _events(
 
 
 def _check_manifest(operator: JoinOperator, manifest: Manifest, version: int) -> None:
-    """What a runtime relies on and results do not show."""
+    """Check what a runtime relies on and results do not show."""
     if manifest.version <= version:
         name = operator.spec.name
         raise StateError(f"{name} counts its snapshots wrongly: {manifest.version} comes after {version}.")
 
 
 def _restore(plan: JoinPlan, manifest: Manifest, workspace: Workspace, before: Workspace) -> JoinOperator:
-    """A new operator, with only what another process would see of the snapshot: JSON and the segments that it names."""
+    """A new operator that gets only what another process would see of the snapshot: JSON and the segments it names."""
     for name in manifest.segments:
         os.link(before.blocks.directory / name, workspace.blocks.directory / name)
     operator = plan.make_operator(workspace)

@@ -1,12 +1,12 @@
-"""Prove that a join can be done by a sweep: one pass over both sides in one order, each row leaving when it is over.
+"""Checks that a join can run as a sweep: one pass over both sides in one order, each row leaving once it is expired.
 
     check_sweep(left, right, on="abs(l.x - r.x) <= 1")                     a condition of Dovetail's own
-    check_sweep(left, right, order=…, joins=…, leaves=…)                   any items and predicates of yours
+    check_sweep(left, right, order=…, joins=…, leaves=…)                   custom items and predicates
 
 A sweep finds every pair exactly once if, for every item u and all items v, w of the other side (PMJ, section 3.2),
 
-    (1)   w >= v and leaves(u, v)            =>   not joins(u, w)          who leaves has met all it ever could
-    (2)   u <= w <= v and not leaves(u, v)   =>   not leaves(u, w)         who stays, stayed until then
+    (1)   w >= v and leaves(u, v)            =>   not joins(u, w)          an expired item has no more partners
+    (2)   u <= w <= v and not leaves(u, v)   =>   not leaves(u, w)         an item in the sweep area has never left
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def check_sweep(
     joins: Predicate | None = None,
     leaves: Predicate | None = None,
 ) -> None:
-    """See that conditions (1) and (2) hold on these rows, and that the sweep gives what the definition does.
+    """Check that conditions (1) and (2) hold on these rows, and that the sweep matches the definition.
 
-    For a condition, `left` and `right` are tables. Otherwise they are sequences of items; `order` is what to sort them
-    by, joins(left item, right item) says which match, leaves(u, v) that u can go when the sweep has come to v.
+    For a condition, `left` and `right` are tables. Otherwise they are sequences of items; `order` is the sort key,
+    joins(left item, right item) says which items match, and leaves(u, v) whether u can be removed when the sweep
+    reaches v.
     """
     if on is not None:
         _check_condition(arrow_table(left), arrow_table(right), on)
@@ -56,7 +57,7 @@ def _check_rule(left: Sequence[Any], right: Sequence[Any], order: Order, joins: 
     for side, mine, theirs in ((Side.LEFT, left, right), (Side.RIGHT, right, left)):
         sorted_others = sorted(theirs, key=order)
         for u in mine:
-            gone: Any = None  # the first that lets u leave
+            gone: Any = None  # the first item that removes u
             for _, group in groupby(sorted_others, key=order):
                 ties = list(group)
                 going = [v for v in ties if leaves(u, v)]
@@ -80,7 +81,7 @@ def _check_rule(left: Sequence[Any], right: Sequence[Any], order: Order, joins: 
 def sweep(
     left: Sequence[Any], right: Sequence[Any], order: Order, joins: Predicate, leaves: Predicate
 ) -> list[tuple[int, int]]:
-    """The sweep itself, item by item: insert, let go, query (PMJ, Figs. 3 and 4)."""
+    """The sweep itself, item by item: insert, remove, query (PMJ, Figs. 3 and 4)."""
     coming = sorted(
         [(order(item), side, number) for side, items in enumerate((left, right)) for number, item in enumerate(items)]
     )
@@ -99,7 +100,7 @@ def sweep(
 
 
 def _check_condition(left: pa.Table, right: pa.Table, on: Any) -> None:
-    """Rows as the intervals of their condition's sweep order."""
+    """Check a condition: rows become intervals of its sweep order."""
     condition = on if isinstance(on, Condition) else parse(on, left.schema, right.schema, in_process=True)
     assert SweepOrder.exists(condition), f"{condition.text} has no sweep order"
     batches = [one_batch(table, table.schema) for table in (left, right)]
@@ -119,7 +120,7 @@ def _check_condition(left: pa.Table, right: pa.Table, on: Any) -> None:
         joins=lambda a, b: (a, b) in matches,
         leaves=lambda u, v: bool(u[1] < v[0]),
     )
-    # Every pair is there once, for any number of intervals of its rows.
+    # Every pair is found once, for any number of intervals per row.
     met = Counter((a[2], b[2]) for a, b in matches)
     left_rows = np.repeat(np.arange(left.num_rows), right.num_rows)
     right_rows = np.tile(np.arange(right.num_rows), left.num_rows)
@@ -131,7 +132,7 @@ def _check_condition(left: pa.Table, right: pa.Table, on: Any) -> None:
 
 
 def _matches(condition: Condition, order: SweepOrder, batches: list[pa.RecordBatch], items: list[Any]) -> set[Any]:
-    """Which items match: their rows do, and the pair belongs to these two intervals."""
+    """Which items match: their rows match, and the pair belongs to these two intervals."""
     lefts, rights = (
         np.repeat(np.arange(len(items[0])), len(items[1])),
         np.tile(np.arange(len(items[1])), len(items[0])),

@@ -1,4 +1,4 @@
-"""A workload: tables and when each of their rows arrives, to be played in real time or on a simulated clock."""
+"""A workload: tables and the arrival time of each row, to play in real time or on a simulated clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dovetail.sources.paced import Paced, Seconds
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Rows are in order of arrival; `seconds[i]` belongs to `tables[i]`."""
+    """Rows are in the order of arrival; `seconds[i]` belongs to `tables[i]`."""
 
     tables: tuple[pa.Table, ...]
     seconds: tuple[Seconds, ...]
@@ -29,16 +29,16 @@ class Workload:
 
     @property
     def end_s(self) -> float:
-        """When the last row arrives."""
+        """The time at which the last row arrives."""
         return max((float(seconds[-1]) for seconds in self.seconds if len(seconds)), default=0.0)
 
     def merged(self) -> tuple[NDArray[np.int64], Seconds]:
-        """The input and the time of each arrival, all inputs in one line."""
+        """The input and the time of each arrival, for all inputs in one sequence."""
         inputs = np.repeat(np.arange(len(self.seconds)), [len(seconds) for seconds in self.seconds])
         seconds = np.concatenate(self.seconds)
         order = np.argsort(seconds, kind="stable")
         return inputs[order], seconds[order]
 
     def sources(self, speed: float = 1.0) -> tuple[Paced, ...]:
-        """The tables as sources that give each row when it is due, `speed` times as fast."""
+        """The tables as sources that deliver each row when it is due, at `speed` times the original speed."""
         return tuple(Paced(table, seconds / speed) for table, seconds in zip(self.tables, self.seconds, strict=True))

@@ -1,1 +1,1 @@
-"""Rows in key order: in memory by region, on disk in sorted blocks that are joined with each other."""
+"""Rows in key order: in memory by region, on disk in sorted blocks that are joined block by block."""

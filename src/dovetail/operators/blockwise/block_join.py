@@ -1,11 +1,11 @@
-"""The block join that two operators share: spilled rows, joined block against block, one step at a time.
+"""The block join that two operators share: spilled rows are joined block against block, one step at a time.
 
-    spill(side, …)     a block more on that side
+    spill(side, …)     adds a block to that side
     run(most_outer)    steps of the schedule: outer blocks x one inner block, results in chunks
-    run_by_ranges(…)   what the schedule has left over, range by range of codes (range_join.py)
+    run_by_ranges(…)   the rest of the schedule, range by range of codes (range_join.py)
 
 A step is open until its last chunk is emitted. Dropping the generator keeps it open, and the next `run` resumes with
-the following chunk; `let_go` also releases the loaded blocks, so that the step is loaded again when it resumes. Steps
+the following chunk; `let_go` also releases the loaded blocks, so the step loads them again when it resumes. Steps
 without results are skipped without loading: zone maps that do not match, or rows that were all joined in memory.
 """
 
@@ -32,7 +32,7 @@ Flags = NDArray[np.bool_]
 
 
 class BlockStep(NamedTuple):
-    """Join these outer blocks with that inner block. Numbers count from 0."""
+    """Join these outer blocks with that inner block. Blocks are numbered from 0."""
 
     outer: Side
     outer_blocks: range
@@ -49,7 +49,7 @@ class BlockStep(NamedTuple):
 
 @dataclass(slots=True)
 class BlockSchedule:
-    """How far the blocks of both sides have been joined with each other."""
+    """Which blocks of both sides have been joined with each other."""
 
     outer: Side | None = None  # None: not started
     joined_left: int = 0
@@ -58,7 +58,7 @@ class BlockSchedule:
     batch_size: int = 0
 
     def advance(self, blocks: Callable[[Side], int], most_outer: int) -> BlockStep | None:
-        """The next step, recorded as done; None when every pair of blocks that exist now is done."""
+        """The next step, recorded as done; None if every pair of existing blocks is done."""
         if self.outer is None:
             self.outer = Side.LEFT if blocks(Side.LEFT) < blocks(Side.RIGHT) else Side.RIGHT
             self._set(self.outer.other, blocks(self.outer.other))
@@ -75,7 +75,7 @@ class BlockSchedule:
                 break
             self._set(
                 outer, self._joined_blocks(outer) + self.batch_size
-            )  # no blocks to join yet: an empty rectangle grows
+            )  # no blocks to join yet: only the bounds of the done rectangle move
         first = self._joined_blocks(outer)
         step = BlockStep(outer, range(first, first + self.batch_size), self.next_inner)
         self.next_inner += 1
@@ -85,7 +85,7 @@ class BlockSchedule:
         return step
 
     def has_joined(self, lefts: Rows, rights: Rows) -> Flags | None:
-        """Which of these pairs of blocks have been joined, by their numbers; None: no blocks have."""
+        """Which of these pairs of blocks, given by number, have been joined; None: no blocks have."""
         if self.outer is None:
             return None
         done: Flags = (lefts < self.joined_left) & (rights < self.joined_right)
@@ -126,12 +126,12 @@ MOST_SKIPPED = 64  # steps in a row before a yield
 
 @dataclass(slots=True)
 class Spilled:
-    """A block on disk: the ticks at which its first and its last row arrived, and at which all of them were evicted."""
+    """A block on disk: the arrival ticks of its first and last row, and the tick at which all were evicted."""
 
     block: Block
     came: tuple[int, int]
     left: int
-    stays: list[tuple[int, int]]  # when it was in memory again as a whole
+    stays: list[tuple[int, int]]  # when the whole block was in memory again
 
     def to_json(self) -> list[Any]:
         return [self.block.to_json(), self.came, self.left, self.stays]
@@ -143,8 +143,8 @@ class Spilled:
 
 
 class Loaded(NamedTuple):
-    """Loaded rows of spilled blocks: as the operator prepares them, with the ticks of arrival and eviction and the
-    block number."""
+    """Loaded rows of spilled blocks: prepared by the operator, with their arrival and eviction ticks and block
+    numbers."""
 
     rows: Any
     arrived: Words
@@ -161,15 +161,15 @@ class BlockJoiner(Protocol):
     """How an operator joins blocks. The result of `prepare` is opaque to the block join."""
 
     extra_row_bytes: int
-    """The size of a prepared row beyond its block."""
+    """Bytes that a prepared row takes in addition to its block."""
 
     def prepare(self, side: Side, whole: pa.RecordBatch) -> Any:
-        """Make spilled rows ready. Their last column is ARRIVED."""
+        """Prepare spilled rows for joining. Their last column is ARRIVED."""
 
     def batch_of(self, rows: Any) -> pa.RecordBatch: ...
 
     def candidates(self, outer: Side, mine: Any, theirs: Any, first: int) -> Iterator[tuple[Rows, Rows]]:
-        """Candidates (outer row, inner row) from the `first` piece on. The pieces are always the same."""
+        """Candidates (outer row, inner row), starting with piece number `first`. The pieces are always the same."""
 
     def check(self, outer: Side, mine: Any, my_rows: Rows, theirs: Any, their_rows: Rows) -> Flags | None:
         """Which candidates are pairs; None: all."""
@@ -188,9 +188,9 @@ class BlockWork:
         self._store = store
         self._budget = budget
         self._schemas = schemas
-        self._step: BlockStep | None = None  # the open step, how many of its pieces are out,
+        self._step: BlockStep | None = None  # the open step, how many of its pieces have been emitted,
         self._yielded = 0
-        self._pieces: Iterator[Matches] | None = None  # and those still to come, if it is loaded
+        self._pieces: Iterator[Matches] | None = None  # and the remaining ones, if it is loaded
         self._outer: tuple[tuple[Side, range], Loaded] | None = None
 
     def spill(
@@ -204,7 +204,7 @@ class BlockWork:
     def run(
         self, most_outer: int, free_memory: Callable[[int, int], Iterator[None]] | None = None
     ) -> Iterator[Matches]:
-        """All pending work, in chunks. `free_memory` evicts until some rows and bytes fit, one unit per yield."""
+        """All pending work, in chunks. `free_memory` evicts until the given rows and bytes fit, one unit per yield."""
         skipped = 0
         while (step := self._step or self._advance(most_outer)) is not None:
             if self._gives_nothing(step):
@@ -220,7 +220,7 @@ class BlockWork:
         self.let_go()
 
     def run_by_ranges(self, ranges: RangeJoin, pairs: Pairs) -> Iterator[Matches]:
-        """All pending work at once, where rows that match have equal codes."""
+        """All pending work in one pass, for conditions whose matching rows have equal codes."""
         if self._step is not None:
             yield from self._rest_of_step(self._step)
         self.let_go()
@@ -242,7 +242,7 @@ class BlockWork:
         yield from ranges.run(left, right, join)
 
     def _rest_of_step(self, step: BlockStep) -> Iterator[Matches]:
-        """The results of the open step that are not out yet; then it is no longer open."""
+        """The remaining results of the open step; it is then closed."""
         if self._pieces is None:
             self._pieces = self._run(step)
         # Not `yield from`: when this generator is dropped, the pieces must stay open for the next call.
@@ -252,7 +252,7 @@ class BlockWork:
         self._step = None
 
     def let_go(self) -> None:
-        """Release the loaded blocks; an open step stays open."""
+        """Release the loaded blocks; an open step remains open."""
         self._pieces = self._outer = None
         self._budget.release(LOADED)
 
@@ -297,7 +297,7 @@ class BlockWork:
         return Loaded(rows, np.asarray(stored.column(ARRIVED)), left[numbers], numbers, stays)
 
     def _read(self, blocks: list[Block]) -> pa.RecordBatch:
-        """Rows of several blocks are copied one block at a time: none of them is in memory twice."""
+        """Copies the rows of several blocks one block at a time, so that none is in memory twice."""
         first = self._store.read(blocks[0])
         if len(blocks) == 1:
             return first
@@ -316,7 +316,7 @@ class BlockWork:
         return self._step
 
     def _run(self, step: BlockStep) -> Iterator[Matches]:
-        """The results of a step, from the first piece that is not out yet."""
+        """The results of a step, from the first piece not yet emitted."""
         self._budget.hold(LOADED, *self._size(step))
         outer = self._outer_rows(step)
         inner = self.load(step.outer.other, range(step.inner_block, step.inner_block + 1))
@@ -332,10 +332,10 @@ class BlockWork:
         yield self._none()  # every step yields at least once
 
     def _outer_rows(self, step: BlockStep) -> Loaded:
-        """The outer blocks of a step; they stay loaded while inner blocks pass by."""
+        """The outer blocks of a step; they stay loaded while inner blocks are read."""
         wanted = (step.outer, step.outer_blocks)
         if self._outer is None or self._outer[0] != wanted:
-            self._outer = None  # first let go of the old ones
+            self._outer = None  # free the old ones first
             self._outer = (wanted, self.load(*wanted))
         return self._outer[1]
 
@@ -349,7 +349,7 @@ class BlockWork:
         return True
 
     def _size(self, step: BlockStep) -> tuple[int, int]:
-        """The rows and bytes that are loaded during a step."""
+        """The rows and bytes that a step loads."""
         blocks = [self.spilled[step.outer][i].block for i in step.outer_blocks]
         blocks.append(self.spilled[step.outer.other][step.inner_block].block)
         rows = sum(block.rows for block in blocks)

@@ -4,9 +4,9 @@
     blocks of the right    [···|···|····]   [··|·····|··]  …
                                \\_________________\\________ one range: joined as two batches
 
-Rows that match have equal codes, and are in one range. A range has as many rows as fit in memory. Where it has more, as
-with a frequent value, parts of its left rows are joined with parts of its right rows. Blocks are mapped, and their
-pages are given back after each range.
+Matching rows have equal codes, so they are in the same range. A range has as many rows as fit in memory. If it has
+more, for example with a frequent value, parts of its left rows are joined with parts of its right rows. Blocks are
+memory-mapped, and their pages are released after each range.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from dovetail.storage.mapped_block import MappedBlock
 Words = NDArray[np.int64]
 
 LOADED = "loaded ranges"
-EXTRA_ROW_BYTES = 40  # of a loaded row: its origin, its ticks, and what the join takes
-SAMPLES = 64  # of the codes of a page
-FILLED = 0.9  # of the memory is for what is expected in a range: cuts are chosen by samples
+EXTRA_ROW_BYTES = 40  # per loaded row: its origin, its ticks, and memory for the join
+SAMPLES = 64  # codes sampled per page
+FILLED = 0.9  # share of the memory that a range is expected to fill: cuts are chosen from samples
 
 
 class Origin(NamedTuple):
-    """A sorted block, or some pages of one, and the number by which its rows are told from others."""
+    """A sorted block, or some pages of one, and the number that identifies its rows."""
 
     block: Block
     number: int
@@ -42,7 +42,7 @@ class Origin(NamedTuple):
 
 
 class RangeRows(NamedTuple):
-    """Rows of one side, and the number of the block that each comes from."""
+    """Rows of one side, and the block number of each."""
 
     batch: pa.RecordBatch
     numbers: Words
@@ -53,7 +53,7 @@ class _Page(NamedTuple):
     batch: pa.RecordBatch
     codes: Words
     number: int
-    follows: bool  # another page of its run
+    follows: bool  # whether it follows another page of its run
     row_size: float  # in the unit of the budget
 
 
@@ -71,7 +71,7 @@ Join = Callable[[RangeRows, RangeRows], Iterator[Matches]]
 
 
 class RangeJoin:
-    """`code` names the column by which blocks are sorted."""
+    """`code`: the column by which blocks are sorted."""
 
     def __init__(self, workspace: Workspace, code: str) -> None:
         shares = workspace.shares
@@ -82,7 +82,7 @@ class RangeJoin:
         self._memory = float(min(shares.block * shares.outer_blocks_at_end, MOST_BYTES))
 
     def run(self, left: Sequence[Origin], right: Sequence[Origin], join: Join) -> Iterator[Matches]:
-        """What `join` gives for the ranges, one after the other. Blocks beyond all of the other side are not read."""
+        """What `join` yields for each range, in order. Blocks beyond the range of the other side are not read."""
         left, right = _within_reach(left, right), _within_reach(right, left)
         if not left or not right:
             return
@@ -110,7 +110,7 @@ class RangeJoin:
             yield _Page(mapped, batch, np.asarray(batch.column(self._code)), number, count > 0, row_size)
 
     def _choose_cuts(self, pages: Sequence[_Page]) -> Words:
-        """The largest code of each range but the last."""
+        """The largest code of each range except the last."""
         steps = [max(1, page.batch.num_rows // SAMPLES) for page in pages]
         samples = [page.codes[step // 2 :: step] for page, step in zip(pages, steps, strict=True)]
         each = [page.batch.num_rows * page.row_size / len(taken) for page, taken in zip(pages, samples, strict=True)]
@@ -134,7 +134,7 @@ class RangeJoin:
         batch = concatenate([part.page.batch.slice(part.start, part.stop - part.start) for part in slices])
         pages = [part.page for part in slices]
         _release(pages)
-        begun = [part.page.follows for part in slices if part.start == 0]  # a page counts once, where it begins
+        begun = [part.page.follows for part in slices if part.start == 0]  # a page counts once, where it starts
         self._counters.pages_read_sequential += sum(begun)
         self._counters.pages_read_random += len(begun) - sum(begun)
         numbers = np.repeat([page.number for page in pages], [part.stop - part.start for part in slices])
@@ -146,7 +146,7 @@ class RangeJoin:
 
 
 def _within_reach(mine: Sequence[Origin], theirs: Sequence[Origin]) -> list[Origin]:
-    """Without the blocks whose zone maps say that they match nothing."""
+    """The blocks, without those whose zone maps exclude any match."""
     zones = [(origin.block.low, origin.block.high) for origin in theirs]
     lows, highs = [low for low, _ in zones if low is not None], [high for _, high in zones if high is not None]
     if len(lows) < len(zones) or len(highs) < len(zones) or not zones:
@@ -160,12 +160,12 @@ def _meets(block: Block, low: int, high: int) -> bool:
 
 
 def _places(page: _Page, cuts: Words) -> Words:
-    """Where each range of a page starts, and where the last one ends."""
+    """Where each range of a page starts, and the end of the last one."""
     return np.concatenate([[0], np.searchsorted(page.codes, cuts, side="right"), [len(page.codes)]])
 
 
 def _parts(slices: list[_Slice], most: float) -> Iterator[list[_Slice]]:
-    """As many slices at a time as fit, one at least."""
+    """Groups of slices that fit in memory, with at least one slice each."""
     part: list[_Slice] = []
     size = 0.0
     for each in slices:

@@ -1,19 +1,19 @@
-"""Which rows of a side are evicted: the least useful region of the key's values, a block at a time.
+"""Chooses which rows of a side to evict: a block at a time, from the least useful region of key values.
 
     codes      | lower |           middle             | upper |
                smallest first     clock by marks      largest first
 
-Each region counts its rows and their results since the side's last flush. The region with the
-fewest results per row is the victim. The edges hold about a block each; all else is in the middle, where a clock hand
-moves in key order: a marked row is spared and loses its mark, an unmarked one is evicted.
+Each region counts its rows and their results since the side's last flush. The region with the fewest results per row is
+the victim. The outer regions hold about a block each; all other rows are in the middle, where a clock hand moves in key
+order: it spares marked rows and removes their mark, and evicts unmarked ones.
 
-DINER (TKDE 2010), section 3.3, Algorithms 2 and 3. A region is a half-open range of codes, so that no value has to
-exist between two of them: lower is below bounds[0], upper begins at bounds[-1]. More middle regions than one are an
-experiment, as are two regions without a middle.
+DINER (TKDE 2010), section 3.3, Algorithms 2 and 3. A region is a half-open range of codes, so no value has to exist
+between two of them: lower is below bounds[0], upper starts at bounds[-1]. More than one middle region is an experiment,
+and so are two regions without a middle.
 
-Deviations: a region without rows is never a victim. Where a region holds less than a block, the one with the next
-fewest results follows (printed: the most). The hand stops after two rounds. Where lower and upper would overlap, as
-when all keys are equal, the upper one keeps its place.
+Deviations: a region without rows is never a victim. If a region holds less than a block, the one with the next fewest
+results follows (printed: the most). The hand stops after two rounds. If lower and upper would overlap, for example when
+all keys are equal, upper takes precedence.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Ticks = Words | ArrivalTicks
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What can be varied."""
+    """The variants of the policy."""
 
     regions: int = 3
     middle: Literal["clock", "random"] = "clock"
-    ties: Literal["edges", "middle"] = "edges"  # which region is evicted first among equal benefits
-    counted: bool = False  # marks count results instead of being one bit
+    ties: Literal["edges", "middle"] = "edges"  # which region is evicted first if benefits are equal
+    counted: bool = False  # marks count results instead of being a single bit
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -61,16 +61,16 @@ class Victims(NamedTuple):
 
 
 class Regions:
-    """The regions of one side. Codes and marks are given in the order of arrival."""
+    """The regions of one side. Codes and marks are passed in the order of arrival."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.bounds: Words | None = None  # None: never flushed, all is one region
+        self.bounds: Words | None = None  # None: never flushed, there is a single region
         self.joins = np.zeros(policy.regions, np.int64)
         self.tups = np.zeros(policy.regions, np.int64)
         self.flushes = 0
-        self.flushed_from = np.zeros(policy.regions, np.int64)  # blocks whose first victim was each region
-        self._hand: tuple[int, int] | None = None  # the code and the arrival of the row that is next
+        self.flushed_from = np.zeros(policy.regions, np.int64)  # number of blocks whose first victim was each region
+        self._hand: tuple[int, int] | None = None  # code and arrival of the row where the hand is
 
     def region_of(self, codes: Words) -> Rows:
         """The region of each code."""
@@ -78,22 +78,22 @@ class Regions:
         if self.bounds is None:
             return np.full(len(codes), min(1, self.policy.regions - 2), narrow)
         regions: Rows = np.zeros(len(codes), narrow)
-        for bound in self.bounds:  # few: comparing is faster than searching
+        for bound in self.bounds:  # there are few bounds: comparing is faster than searching
             regions += codes >= bound
         return regions
 
     def credit(self, codes: Words, results: NDArray[Any] | None = None) -> None:
         """Credit rows with these codes with one result each, or with the given numbers."""
         if self.bounds is None:
-            return  # the first flush ignores benefits
+            return  # benefits are ignored until the first flush
         self.joins += np.bincount(self.region_of(codes), results, self.policy.regions).astype(np.int64)
 
     def add(self, codes: Words) -> None:
-        """Rows with these codes are now in memory."""
+        """Record that rows with these codes are now in memory."""
         self.tups += np.bincount(self.region_of(codes), minlength=self.policy.regions)
 
     def choose(self, codes: Words, marks: Marks, arrivals: Ticks, need: int) -> Victims:
-        """Algorithm 2, l. 1-16: which `need` rows leave, or all of them if there are fewer."""
+        """Algorithm 2, l. 1-16: chooses `need` rows to evict, or all of them if there are fewer."""
         left = np.ones(len(codes), np.bool_)
         region_of = self.region_of(codes)
         touched: set[int] = set()
@@ -112,13 +112,13 @@ class Regions:
         return Victims(np.flatnonzero(~left), np.concatenate([np.empty(0, np.int64), *spared]))
 
     def benefits(self) -> list[tuple[float, int, int]]:
-        """The regions that have rows: results per row, rank among equals (upper, lower, middle), the region."""
+        """The regions that have rows: results per row, rank on ties (upper, lower, middle), region."""
         last = self.policy.regions - 1
         rank = {last: 0, 0: 1} if self.policy.ties == "edges" else {last: last + 1, 0: last + 2}
         return [(self.joins[r] / self.tups[r], rank.get(r, r + 1), r) for r in np.flatnonzero(self.tups).tolist()]
 
     def take(self, region: int, codes: Words, marks: Marks, arrivals: Ticks, inside: Rows, need: int) -> Victims:
-        """Up to `need` rows of those `inside` a region."""
+        """Take up to `need` rows of those `inside` a region."""
         if self.bounds is not None and region == self.policy.regions - 1:
             return Victims(inside[_largest(codes[inside], need)], inside[:0])
         if self.bounds is not None and region == 0:
@@ -126,7 +126,7 @@ class Regions:
         return self._middle(codes, marks, arrivals, inside, need)
 
     def recount(self, codes: Words) -> None:
-        """Count the rows anew: they are all that is in memory."""
+        """Count the rows again; `codes` are those of all rows in memory."""
         regions = self.region_of(codes)
         self.tups = np.array([np.count_nonzero(regions == region) for region in range(self.policy.regions)])
 
@@ -150,7 +150,7 @@ class Regions:
         return regions
 
     def _middle(self, codes: Words, marks: Marks, arrivals: Ticks, inside: Rows, need: int) -> Victims:
-        """The clock over the rows `inside`: who leaves, and who loses a mark."""
+        """The clock over the rows `inside`: which are evicted, and which lose a mark."""
         rng = np.random.default_rng([self.policy.seed, self.flushes])
         if self.policy.middle == "random":
             return Victims(rng.permutation(inside)[:need], inside[:0])
@@ -159,7 +159,7 @@ class Regions:
         if len(unmarked) >= need:
             stop = int(unmarked[need - 1]) + 1
             leaving, passed = unmarked[:need], np.flatnonzero(marks[ring[:stop]])
-        else:  # all marks are cleared in the first round; the second one finds enough rows
+        else:  # the first round clears all marks, and the second one finds enough rows
             passed = np.flatnonzero(marks[ring])
             again = passed[np.argsort(marks[ring[passed]], kind="stable")][: need - len(unmarked)]
             leaving = np.concatenate([unmarked, again])
@@ -173,7 +173,7 @@ class Regions:
     def _ring(
         self, codes: Words, unmarked: Flags, arrivals: Ticks, inside: Rows, need: int, rng: np.random.Generator
     ) -> Rows:
-        """Places in key order from the hand on, as far as it surely goes: not all rows need to be sorted for that."""
+        """Positions in key order from the hand on, only as far as it will move, so that not all rows are sorted."""
         if self._hand is None:
             start = int(rng.integers(len(codes)))
             code = int(np.partition(codes, start)[start])
@@ -190,7 +190,7 @@ class Regions:
             enough = len(here) >= need > 0
             if enough:
                 here.partition(need - 1)
-                # With the rows of the next code: the first of them that stays is where the hand will be.
+                # Include the rows of the next code: the first one that stays is the new position of the hand.
                 beyond = codes[part & (codes > here[need - 1])]
                 part = part & (codes <= (beyond.min() if len(beyond) else here[need - 1]))
                 enough = len(beyond) > 0
@@ -202,7 +202,7 @@ class Regions:
         return np.concatenate(sorted_parts)
 
     def move_bounds(self, codes: Words, need: int, touched: set[int]) -> None:
-        """Algorithm 2, l. 17-20: move the bounds of the regions that gave rows, and start counting anew."""
+        """Algorithm 2, l. 17-20: move the bounds of the regions that rows were taken from, and reset the counts."""
         self.flushes += 1
         last = self.policy.regions - 1
         if len(codes) and (self.bounds is None or touched & {0, last}):
@@ -225,7 +225,7 @@ class Regions:
         self.recount(codes)
 
     def _divide(self, ascending: Words) -> None:
-        """More than one middle region: of equally many rows each."""
+        """Splits the middle into several regions with equally many rows."""
         assert self.bounds is not None
         low, high = np.searchsorted(ascending, self.bounds[[0, -1]])
         for k in range(1, len(self.bounds) - 1):
@@ -234,7 +234,7 @@ class Regions:
 
 
 def _largest(codes: Words, count: int) -> Rows:
-    """Places of the largest codes; among equal ones the latest."""
+    """Positions of the largest codes; on ties, the latest rows."""
     if count >= len(codes):
         return np.arange(len(codes))
     cut = np.partition(codes, len(codes) - count)[len(codes) - count]
@@ -243,7 +243,7 @@ def _largest(codes: Words, count: int) -> Rows:
 
 
 def _smallest(codes: Words, count: int) -> Rows:
-    """Places of the smallest codes; among equal ones the earliest."""
+    """Positions of the smallest codes; on ties, the earliest rows."""
     if count >= len(codes):
         return np.arange(len(codes))
     cut = np.partition(codes, count - 1)[count - 1]

@@ -1,25 +1,25 @@
-"""DINER: adaptive join that keeps in memory the values that produce results, and joins spilled rows during stalls.
+"""DINER: an adaptive join that keeps productive values in memory, and joins spilled rows during stalls.
 
     arriving   batch --> probe the other side's residents --> results, credited to regions of values and to rows
                      \\-> when full, evict a block of the least useful region (regions.py); then keep the batch
     reactive   evict residents; blocks x blocks, one inner block per step, re-entrant (blockwise/block_join.py)
     cleanup    evict all residents, then join all blocks: range by range if keys are equal, else blocks x blocks
 
-Guarantee: every matching pair exactly once. Pairs whose rows were joined in memory are recognised by the residence rule
+Guarantee: every matching pair exactly once. Pairs that were joined in memory are recognised by the residence rule
 (storage/residence.py). An arriving batch waits for at most one inner block of background work, however much is on disk.
 
 Bornea, Vassalos, Kotidis, Deligiannakis, Adaptive join operators for result rate optimization on streaming inputs,
 TKDE 2010, sections 3.1 to 3.5: Algorithms 1 to 4.
 
-Deviations: batches instead of tuples: a batch probes, then rows are evicted for all of it, so that a flush falls
-between batches. Equal keys are found in a hash table and values are sorted when a block is spilled; other predicates
-use sorted runs. The arriving phase lasts until both sides have ended (Alg. 1 prints one). Rows count in a region once
-they are kept. Results of ranges are credited to the region of each partner's own value. Ticks are those of a logical
-clock, taken when a batch probes. The loop of Alg. 4 tests for exhaustion first. Cleanup starts by flushing, without
-which residents would miss rows that were evicted before they arrived. Blocks of equal keys are then joined by ranges of
-codes, each row read once (blockwise/range_join.py). Inner blocks that cannot match are skipped. Once a side has ended
-and none of it was spilled, rows of the other side are not kept; `reload` is footnote 1. MaxNewArr is the driver's: it
-counts the rows that wait, and calls no further step.
+Deviations: batches instead of tuples: a batch probes, then rows are evicted for all of it, so a flush happens between
+batches. Equal keys are found in a hash table, and values are sorted when a block is spilled; other predicates use
+sorted runs. The arriving phase lasts until both sides have ended (Alg. 1 prints one). Rows count in a region once they
+are kept. Results of ranges are credited to the region of each partner's own value. Ticks are those of a logical clock,
+taken when a batch probes. The loop of Alg. 4 tests for exhaustion first. Cleanup starts by flushing; otherwise
+residents would miss rows that were evicted before they arrived. Blocks of equal keys are then joined by ranges of
+codes, reading each row once (blockwise/range_join.py). Inner blocks that cannot match are skipped. Once a side has
+ended and none of it was spilled, rows of the other side are not kept; `reload` is footnote 1. MaxNewArr is part of the
+driver: it counts the rows that wait, and starts no further step.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from dovetail.storage.packed_rows import packed_part_bytes
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
 
-MOST_PAIRS = 1 << 18  # in one yield
+MOST_PAIRS = 1 << 18  # per yield
 EVICTION_PARAMETERS = {"regions": int, "middle": str, "ties": str, "counted": bool, "ageing": bool}
 
 Words = NDArray[np.int64]
@@ -116,7 +116,7 @@ class Diner(JoinOperator):
             self._reload(side.other)
         keyed = self._keys.read(side, batch)
         if keyed.rows is not None:
-            batch = take_rows(batch, keyed.rows)  # the others match nothing and need not be kept
+            batch = take_rows(batch, keyed.rows)  # the other rows match nothing and are not kept
         if self._trial is not None:
             self._trial.arrive(side, keyed)
         tick = self._clock.tick()
@@ -141,7 +141,7 @@ class Diner(JoinOperator):
         self._hold()
 
     def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]], matches: int) -> None:
-        """Take over rows of both sides that have been joined with each other, and fit in memory."""
+        """Take over rows of both sides that have been joined with each other and fit in memory."""
         for side in Side:
             for batch in rows[side]:
                 keyed = self._keys.read(side, batch)
@@ -153,17 +153,18 @@ class Diner(JoinOperator):
     def end(self, side: Side) -> None:
         self._ended[side] = True
         if not self._spilled.has_spilled(side):
-            # No row of this side was ever evicted, so the residents of the other have been joined with all of them.
+            # No row of this side was ever evicted, so the residents of the other side have been joined with all of its
+            # rows.
             self._forget(side.other)
         elif self._reloaded is not None and not self._ended[side.other]:
-            self._spill_all(side.other)  # footnote 1: nothing that arrives can match them
+            self._spill_all(side.other)  # footnote 1: no future row can match them
 
     def react(self) -> Iterator[Matches]:
-        """Algorithm 4. Once all rows have arrived, all memory is used for blocks."""
+        """Algorithm 4. Once all rows have arrived, all memory is for blocks."""
         return self._spilled.react(self._free_memory, at_end=all(self._ended))
 
     def clean_up(self) -> Iterator[Matches]:
-        """Section 3.5. Residents have to be joined with the spilled rows of the other side only."""
+        """Section 3.5. Residents only have to be joined with the other side's spilled rows."""
         if self._reloaded is not None:
             self._reloaded.drop()
         needed = [self._spilled.has_spilled(side.other) for side in Side]
@@ -201,7 +202,7 @@ class Diner(JoinOperator):
         self._learned = state["learned"] is not None
         self._keys.learned = bytes.fromhex(state["learned"] or "")
         self._regions = tuple(Regions.from_json(self._policy, fields) for fields in state["regions"])
-        if self._trial is not None and (decided := state.get("trial")) is not None:  # 0.1.0 has none
+        if self._trial is not None and (decided := state.get("trial")) is not None:  # state of 0.1.0 has none
             self._trial.restore(decided, self._store)
         self._spilled.from_json(state["work"])
         for side, fields in zip(Side, state["residents"], strict=True):
@@ -217,7 +218,7 @@ class Diner(JoinOperator):
 
     @property
     def flushed_from(self) -> Words:
-        """How many blocks each region of each side gave."""
+        """The number of blocks flushed from each region of each side."""
         return np.stack([regions.flushed_from for regions in self._regions])
 
     # The arriving phase.
@@ -225,7 +226,7 @@ class Diner(JoinOperator):
     def _probe(
         self, side: Side, batch: pa.RecordBatch, keyed: Keyed, theirs: OrderedSide, results: Words
     ) -> Iterator[Matches]:
-        """The pairs of a batch and residents, counted in `results` and credited to the residents (Algorithm 3)."""
+        """The pairs of a batch with residents, counted in `results` and credited to the residents (Algorithm 3)."""
         regions = self._regions[side.other]
         before = results.copy() if self._keys.by_hash else results
         for found in theirs.find(keyed, MOST_PAIRS):
@@ -249,7 +250,7 @@ class Diner(JoinOperator):
     # Memory.
 
     def _capacity(self) -> int:
-        """What the residents may take up: all but one block, which is for the input buffer."""
+        """The memory for residents: all but one block, which is for the input buffer."""
         if self._budget.limit is None:
             return 2**62
         loaded = self._shares.outer_blocks + 2
@@ -268,7 +269,7 @@ class Diner(JoinOperator):
         return self._budget.measure(*self._resident())
 
     def _flush(self) -> bool:
-        """Algorithm 2: evict as many of the least useful residents as fill a block; False where there are none."""
+        """Algorithm 2: evict a block of the least useful residents; False if there are no residents."""
         side = self._victim()
         mine = self._sides[side]
         if not mine.rows:
@@ -284,7 +285,7 @@ class Diner(JoinOperator):
         return True
 
     def _choose(self, side: Side, codes: Words) -> Rows:
-        """Positions of a block of residents: the oldest, or the least useful."""
+        """Positions of a block of residents: the oldest, or the least useful ones."""
         mine, regions, need = self._sides[side], self._regions[side], self._block_rows(side)
         if self._trial is not None and self._trial.decide(sum(s.rows for s in self._sides), need):
             oldest = np.arange(min(need, mine.rows))
@@ -295,7 +296,7 @@ class Diner(JoinOperator):
         return victims.rows
 
     def _victim(self) -> Side:
-        """The side with more residents; after the end of one side, with `reload`, the other."""
+        """The side with more residents; with `reload`, after the end of one side, the other side."""
         if self._reloaded is not None and self._ended[0] != self._ended[1]:
             arriving = Side.RIGHT if self._ended[0] else Side.LEFT
             if self._sides[arriving].rows:
@@ -303,13 +304,13 @@ class Diner(JoinOperator):
         return Side.LEFT if self._sides[0].rows >= self._sides[1].rows else Side.RIGHT
 
     def _spill(self, side: Side, positions: Rows) -> None:
-        """Write these residents, in the order of their values."""
+        """Write these residents, sorted by value."""
         mine = self._sides[side]
         batch, keyed = mine.block(positions)
         self._spilled.spill(side, batch, keyed, mine.arrived[positions], self._clock.tick())
 
     def _spill_all(self, side: Side) -> None:
-        """Spill all residents of a side, sorted by value, a block's memory at a time."""
+        """Spill all residents of a side, sorted by value, one block's memory at a time."""
         mine = self._sides[side]
         if not self._learned and mine.rows:
             self._learn()
@@ -326,7 +327,7 @@ class Diner(JoinOperator):
         self._hold()
 
     def _learn(self) -> None:
-        """Before the first block is written, codes of strings become those that tell most of them apart."""
+        """Before the first block is written, adapt the codes of strings so that they distinguish most of them."""
         self._keys.learn(tuple(side.parts for side in self._sides))
         self._learned = True
         if self._trial is not None:
@@ -357,7 +358,7 @@ class Diner(JoinOperator):
     def _hold(self) -> None:
         self._budget.hold("residents", *self._resident())
 
-    # After the end of one side: its blocks are reloaded (footnote 1).
+    # After the end of one side, its blocks are reloaded (footnote 1).
 
     def _reload(self, side: Side) -> None:
         assert self._reloaded is not None

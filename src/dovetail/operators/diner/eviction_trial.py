@@ -1,11 +1,11 @@
-"""Whether rows are best evicted by their values or by their age: both ways are tried on a sample of the keys.
+"""Decides whether to evict rows by value or by age, by trying both on a sample of the keys.
 
     arriving keys --> sample --> a small memory whose rows are evicted by value (blockwise/regions.py) --> its results
                              \\-> a small memory whose oldest rows are evicted                         --> its results
 
-Where both inputs arrive clustered alike, such as orders and their items by date, the partners of old rows have passed:
-these rows should leave first, as in Diag-Join. Where some values give most of the results, age says nothing. Both
-memories see the same keys and hold the same share of them as the real one; the real one follows the better.
+If both inputs arrive clustered alike, for example orders and their items by date, the partners of old rows have already
+passed: old rows should be evicted first, as in Diag-Join. If some values give most of the results, age means nothing.
+Both memories see the same keys and hold the same share of them as the real memory, which uses the better policy.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dovetail.storage.blocks import Block, BlockStore
 
 Words = NDArray[np.int64]
 
-FEWEST_ROWS = 256  # of a sampled memory,
-RATE = 32  # one key in 32 is sampled at first,
-ENOUGH_ROWS = 2048  # and beyond that
+FEWEST_ROWS = 256  # rows of a sampled memory, at least;
+RATE = 32  # at first one key in 32 is sampled,
+ENOUGH_ROWS = 2048  # and fewer above this number of rows
 MOST_RATE = 1024
-SURPLUS = 1.02  # by so much must the other way be better to be taken,
-MARGIN = 16  # and by this number of results
+SURPLUS = 1.02  # factor by which the other policy must be better to be chosen,
+MARGIN = 16  # plus this number of results
 DECAY = 0.97  # of results, at each flush
 
 
 class SampledMemory:
-    """Keys of both sides that would be in memory, in the order of their arrival."""
+    """Keys of both sides that would be in memory, in the order of arrival."""
 
     def __init__(self, rows: int, block: int, policy: Policy | None) -> None:
         """`policy` evicts by value; None: by age."""
@@ -67,19 +67,19 @@ class SampledMemory:
         self._marks[side] = np.concatenate([self._marks[side], found > 0])
 
     def batch(self) -> pa.RecordBatch:
-        """The keys, those of the left side first."""
+        """The keys of both sides, left first."""
         sides = np.repeat(np.array([False, True]), [len(keys) for keys in self._keys])
         columns = [sides, *(np.concatenate(column) for column in (self._keys, self._codes, self._marks))]
         return pa.record_batch(columns, ["side", "key", "code", "mark"])
 
     def to_json(self) -> dict[str, Any]:
-        """All but the keys."""
+        """Everything but the keys."""
         regions = None if self._regions is None else [of_side.to_json() for of_side in self._regions]
         return {"rows": self._most, "block": self._block, "results": self.results, "regions": regions}
 
     @classmethod
     def read(cls, fields: dict[str, Any], batch: pa.RecordBatch, policy: Policy) -> SampledMemory:
-        """As it was."""
+        """Restore a saved memory."""
         by_age = fields["regions"] is None
         memory = cls(fields["rows"], fields["block"], None if by_age else policy)
         memory.results = fields["results"]
@@ -117,7 +117,7 @@ class EvictionTrial:
         self._rate = 0  # 0: memory has not been full yet
         self._memories: tuple[SampledMemory, ...] = ()
         self.by_age = False
-        self.names: list[str] = []  # of blocks, at the last snapshot
+        self.names: list[str] = []  # of the blocks in the last snapshot
 
     @property
     def nbytes(self) -> int:
@@ -132,7 +132,7 @@ class EvictionTrial:
                 memory.arrive(side, keyed.hashes[sampled], keyed.codes[sampled])
 
     def decide(self, rows: int, block: int) -> bool:
-        """Rows are about to be evicted, a block of those in memory: whether the oldest should be."""
+        """Called before a block of the rows in memory is evicted; returns whether to evict the oldest."""
         if not self._rate:
             self._rate = _rate(rows)
             size = max(FEWEST_ROWS, rows // self._rate), max(1, block // self._rate)
@@ -147,11 +147,11 @@ class EvictionTrial:
         return self.by_age
 
     def restart(self) -> None:
-        """The keys are coded in another way."""
+        """Start again after the coding of keys has changed."""
         self._rate, self._memories = 0, ()
 
     def save(self, store: BlockStore) -> dict[str, Any]:
-        """What has been decided, and the samples: their keys in blocks, all else ready for JSON."""
+        """The decision, and the samples: keys in blocks, everything else ready for JSON."""
         blocks = [store.write(memory.batch(), "trial") for memory in self._memories]
         self.names = [block.name for block in blocks]
         memories = [
@@ -161,7 +161,7 @@ class EvictionTrial:
 
     def restore(self, fields: dict[str, Any], store: BlockStore) -> None:
         self.by_age = fields["by_age"]
-        self._rate = fields.get("rate", 0)  # samples of 0.1.0 start anew
+        self._rate = fields.get("rate", 0)  # samples of 0.1.0 start again
         self._memories = tuple(
             SampledMemory.read(memory, store.read(Block.from_json(memory["keys"])), self._policy)
             for memory in fields.get("memories", ())

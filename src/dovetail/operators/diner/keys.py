@@ -1,9 +1,9 @@
-"""The key by which a join orders its rows: one equality, band or inequality of the condition, as 64-bit codes.
+"""The key that orders the rows of a join: one equality, band or inequality of the condition, as 64-bit codes.
 
-    value a < b  =>  code(a) <= code(b)        partners of a row have codes between two bounds, its reach
+    value a < b  =>  code(a) <= code(b)        codes of a row's partners are between two bounds, its reach
 
-Numbers and times have exact codes. Strings are told apart by eight bytes, long decimals by a double: their codes never
-lose a pair, and candidates that they cannot be sure of are checked. Equal keys are found by hash, all keys together.
+Numbers and times have exact codes. Strings are distinguished by eight bytes, long decimals by a double: these codes
+never lose a pair, and candidates that they cannot confirm are checked. Equal keys are found by a hash of all keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OUTLIERS = 20  # one string in 20 may lack the prefix, at either end
 
 
 class Keyed(NamedTuple):
-    """The rows that can match at all (None: all of them), their codes, and their hashes if they are found by hash."""
+    """The rows that can match (None: all of them), their codes, and their hashes if partners are found by hash."""
 
     rows: Rows | None
     codes: Words
@@ -41,7 +41,7 @@ class Keyed(NamedTuple):
 
 
 class CodeReach(NamedTuple):
-    """Between which codes the partners of each row are; None is unbounded."""
+    """The bounds for the codes of each row's partners; None is unbounded."""
 
     low: Words | None
     high: Words | None
@@ -50,13 +50,13 @@ class CodeReach(NamedTuple):
 
 
 class OrderKeys:
-    """The condition's ordering predicate, ready to code batches of either side and to check candidates."""
+    """The condition's ordering predicate, prepared to code batches of either side and to check candidates."""
 
     def __init__(self, condition: Condition) -> None:
         found = ordering_predicate(condition)
         assert found is not None
         self.predicate = found
-        self.learned = b""  # what strings have in common
+        self.learned = b""  # the common prefix of strings
         self._condition = condition
         self._keys = (found.left, found.right)
         self._type = type_of(found.left)
@@ -67,12 +67,12 @@ class OrderKeys:
 
     @property
     def by_hash(self) -> bool:
-        """Whether partners are found by equal hashes rather than by their order."""
+        """Whether partners are found by equal hashes instead of by order."""
         return self._hashing is not None
 
     @property
     def exact_codes(self) -> bool:
-        """Whether equal codes mean that the whole key is equal."""
+        """Whether equal codes mean that the whole keys are equal."""
         return self._hashing.exact if self._hashing is not None else is_fixed(self._type)
 
     @property
@@ -97,16 +97,16 @@ class OrderKeys:
         return Keyed(rows, self._codes(columns[0]), hashes)
 
     def codes(self, side: Side, batch: pa.RecordBatch, rows: Rows | None = None) -> Words:
-        """The codes of rows that `read` left over, or of some of them."""
+        """The codes of rows that `read` kept, or of some of them."""
         return self._codes(key_columns(side, batch, [self._keys[side]], rows)[0])
 
     def hashes(self, side: Side, batch: pa.RecordBatch) -> Words:
-        """The hashes of rows that `read` left over, where rows are found by hash."""
+        """The hashes of rows that `read` kept, if partners are found by hash."""
         assert self._hashing is not None
         return self._hashing.hash_again(side, batch)
 
     def learn(self, batches: Sequence[Iterable[pa.RecordBatch]]) -> None:
-        """Leave out of the codes what the strings in these rows, which `read` left over, have in common."""
+        """Remove the common prefix of the strings in these rows, which `read` kept, from the codes."""
         columns = [key_columns(side, batch, [self._keys[side]])[0] for side in Side for batch in batches[side]]
         texts = pa.chunked_array([pc.cast(column, pa.large_binary()) for column in columns], pa.large_binary())
         if len(texts) < 2:
@@ -116,7 +116,7 @@ class OrderKeys:
         self.learned = first[: next((i for i in range(len(first)) if first[i : i + 1] != last[i : i + 1]), len(first))]
 
     def reach(self, side: Side, codes: Words) -> CodeReach:
-        """Where the partners of rows of this side are."""
+        """The bounds for partners of rows of this side."""
         match self.predicate:
             case Equal():
                 return CodeReach(codes, codes)
@@ -138,7 +138,7 @@ class OrderKeys:
         match self.predicate:
             case Band():
                 low, high = closed_bounds(self.predicate)
-                if isinstance(low, int) and isinstance(high, int):  # beyond 64 bits, too
+                if isinstance(low, int) and isinstance(high, int):  # also beyond 64 bits
                     low, high = (-high, -low) if side is Side.LEFT else (low, high)
                     return mine[0] + low <= theirs[1] and theirs[0] <= mine[1] + high
         low_codes, high_codes, _, _ = self.reach(side, np.array(mine))
@@ -166,7 +166,7 @@ class OrderKeys:
         return matching(what, left[0], left[1][chosen], right[0], right[1][chosen])
 
     def _doubtful(self, side: Side, mine: Words, theirs: Words) -> Flags | None:
-        """Which candidates the codes alone do not prove; None: none of them."""
+        """Which candidates are not proven by their codes alone; None: all are proven."""
         match self.predicate:
             case Equal():
                 return None if self.exact_codes else np.ones(len(mine), np.bool_)
@@ -181,9 +181,9 @@ class OrderKeys:
         return (theirs < least) | (theirs > most)
 
     def _float_range(self, codes: Words, low: float, high: float, widen: float) -> tuple[Words, Words]:
-        """The codes of doubles from x + low to x + high, a little more of them or a little less.
+        """The codes of doubles from x + low to x + high, widened or narrowed slightly.
 
-        The largest double stands in for infinity, which may meet its like, as NaN may; nothing is sure about them.
+        The largest double represents infinity. Infinities and NaN may match their equals, and are always checked.
         """
         columns = [c for source in self.predicate.source for c in columns_of(source)]
         single = any(pa.types.is_float32(type_of(c)) or pa.types.is_float16(type_of(c)) for c in columns)
@@ -215,7 +215,7 @@ class OrderKeys:
 
 
 def ordering_predicate(condition: Condition) -> Equal | Band | Less | None:
-    """The first equality, else the first band, else the first inequality; None where there is none of them."""
+    """The first equality, else the first band, else the first inequality; None if there is none."""
     for kind in (Equal, Band, Less):
         for predicate in condition.predicates:
             if isinstance(predicate, kind) and not _is_long_band(predicate):
@@ -227,5 +227,5 @@ def ordering_predicate(condition: Condition) -> Equal | Band | Less | None:
 
 
 def _is_long_band(predicate: Any) -> bool:
-    """Whether it compares decimals that are too long to be subtracted as 64-bit numbers."""
+    """Whether it compares decimals that are too long to be subtracted as 64-bit integers."""
     return isinstance(predicate, Band) and not is_fixed(type_of(predicate.left))

@@ -4,14 +4,14 @@ Residents are evicted from time to time, by key:
 
     position     0   1   2   3   4   5   6  …        in the order of arrival, without gaps
     rows         [ part ][ part ][ part …            (storage/packed_rows.py)
-    beside       a link and a tag in a hash table, a bit whether it gave a result; ticks of arrival per batch
+    others       a link and a tag in a hash table, a bit for rows that gave a result; ticks of arrival per batch
 
-Partners are found by hash where keys must be equal, else by the order of the codes. What can be computed from a row is
-not kept beside it: codes and hashes are computed again, for candidates and whenever rows leave.
+Partners are found by hash if keys must be equal, else by the order of the codes. Values that can be computed from a row
+are not stored: codes and hashes are computed again, for candidates and whenever rows are evicted.
 
 Blocks of spilled rows are sorted by their codes, and searched by the other side:
 
-    a block      columns of the rows | __code | __hash, where codes are not exact | __arrived
+    a block      columns of the rows | __code | __hash, if codes are not exact | __arrived
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ from dovetail.storage.row_marks import RowMarks
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 FreeMemory = Callable[[int, int], Iterator[None]]
-"""Evicts residents until a number of rows and bytes fit, a block per yield."""
+"""Evicts residents until the given rows and bytes fit, one block per yield."""
 
-ARRIVED, CODE, HASH = "__arrived", "__code", "__hash"  # columns beside those of the rows
-PER_ENTRY = 12  # bytes of an ordered index for a row
-EXTRA_ROW_BYTES = 24  # of a spilled row, for the extra columns
-MOST_PAIRS = 1 << 18  # candidates in a piece
-HEADROOM = 1.2  # a block may be larger than planned, by what rows differ in width
-OUTER_SHARE = 8  # 1/8 of the budget's blocks is loaded as outer ones, unless told otherwise
+ARRIVED, CODE, HASH = "__arrived", "__code", "__hash"  # columns in addition to those of the rows
+PER_ENTRY = 12  # bytes per row of an ordered index
+EXTRA_ROW_BYTES = 24  # per spilled row, for the extra columns
+MOST_PAIRS = 1 << 18  # candidates per piece
+HEADROOM = 1.2  # a block may exceed its planned size by this factor, since rows differ in width
+OUTER_SHARE = 8  # 1/8 of the budget's blocks is loaded as outer ones, unless set otherwise
 
 
 class Candidates(NamedTuple):
-    """Rows that may match: the probing row, the resident's position, and where the resident is."""
+    """Rows that may match: the probing row, the resident's position, and where the resident is stored."""
 
     probing: Rows
     positions: Rows
     batch: pa.RecordBatch
     rows: Rows
-    codes: Words  # of the residents
+    codes: Words  # codes of the residents
 
     def only(self, chosen: Flags) -> Candidates:
         probing, positions, _, rows, codes = self
@@ -95,17 +95,17 @@ class OrderedSide:
 
     @property
     def row_bytes(self) -> float:
-        """What a row takes up by itself, on average."""
+        """The average size of a row alone."""
         return self._rows.nbytes / self.rows if self.rows else 0.0
 
     def nbytes_for(self, batch: pa.RecordBatch) -> int:
-        """How many bytes more it takes to keep the batch."""
+        """The additional bytes needed to keep the batch."""
         rows: int = batch.num_rows
         index = self._table.nbytes_with(rows) - self._table.nbytes if self._keys.by_hash else PER_ENTRY * rows
         return int(batch.nbytes) + index + self.marks.nbytes_with(rows) - self.marks.nbytes
 
     def insert(self, batch: pa.RecordBatch, keyed: Keyed, arrived: int | Words, marks: Marks | Flags) -> None:
-        """Keep all rows of the batch, of which `keyed` has the codes and hashes."""
+        """Keep all rows of the batch; `keyed` has their codes and hashes."""
         first, rows = self.rows, batch.num_rows
         if not rows:
             return
@@ -118,7 +118,7 @@ class OrderedSide:
             self._index.insert(keyed.codes, np.arange(first, first + rows))
 
     def find(self, keyed: Keyed, most: int) -> Iterator[Candidates]:
-        """Candidates of the other side's rows, in pieces of about `most`: equal hashes, or codes within reach."""
+        """Candidates for rows of the other side, in pieces of about `most`: equal hashes, or codes within reach."""
         if keyed.hashes is None:
             found = self._index.find(*self._keys.reach(self.side.other, keyed.codes), most=most)
         else:
@@ -127,7 +127,7 @@ class OrderedSide:
             for chosen, batch, rows in self._rows.gathered(positions):
                 mine = probing[chosen]
                 if keyed.hashes is not None and not self._keys.exact_codes:
-                    # The condition is checked as it was written, whatever the codes are.
+                    # The condition is checked as written, independently of the codes.
                     yield Candidates(mine, positions[chosen], batch, rows, keyed.codes[mine])
                     continue
                 candidates = Candidates(mine, positions[chosen], batch, rows, self._keys.codes(self.side, batch, rows))
@@ -150,7 +150,7 @@ class OrderedSide:
         return self._rows.take(positions)
 
     def held(self) -> Held:
-        """All rows, with the time of their arrival as one more column."""
+        """All rows, with their ticks of arrival as an extra column."""
         schema = with_arrival(self._schema)
 
         def take(page: slice) -> pa.RecordBatch:
@@ -160,11 +160,11 @@ class OrderedSide:
         return Held(self._survivors.all(), self.marks.all().astype(np.int32), take)
 
     def saved(self) -> None:
-        """A snapshot has all rows."""
+        """Called when a snapshot contains all rows."""
         self._survivors.restart(self.rows)
 
     def remove(self, positions: Rows) -> None:
-        """Forget these rows; those behind them move up."""
+        """Remove these rows; later rows move up."""
         gone = np.zeros(self.rows, np.bool_)
         gone[positions] = True
         self._rows.remove(gone)
@@ -177,7 +177,7 @@ class OrderedSide:
             self._index.renumber(np.where(gone, -1, np.cumsum(~gone) - 1))
 
     def code_again(self) -> None:
-        """The keys are coded in another way than when the rows came."""
+        """Recompute the codes after the coding of keys has changed."""
         if not self._keys.by_hash:
             self._index = OrderedIndex()
             self._index.insert(self.codes(), np.arange(self.rows))
@@ -192,7 +192,7 @@ class OrderedSide:
 
 
 def with_arrival(schema: pa.Schema) -> pa.Schema:
-    """The schema of rows with the time of their arrival."""
+    """The schema of rows with their ticks of arrival."""
     return schema.append(pa.field(ARRIVED, pa.int64()))
 
 
@@ -207,7 +207,7 @@ class Reloaded:
         self._came = 0
 
     def load(self, side: Side, rows: OrderedSide, capacity: int, budget: Budget) -> None:
-        """Fill `capacity` with blocks, the most recently evicted first: they were worth keeping for longest."""
+        """Fill `capacity` with blocks, the most recently evicted first: these were useful for longest."""
         self._side, self._numbers, self._came = side, [], self._clock.tick()
         self.rows = rows
         for number in reversed(range(len(self._work.spilled[side]))):
@@ -220,7 +220,7 @@ class Reloaded:
             self._numbers.append(number)
 
     def drop(self) -> None:
-        """Forget them; they are on disk."""
+        """Drop the blocks; they are still on disk."""
         if self.rows is not None:
             left = self._clock.tick()
             for number in self._numbers:
@@ -229,7 +229,7 @@ class Reloaded:
 
 
 class SortedRows(NamedTuple):
-    """Rows of some blocks, and where their keys are in order."""
+    """Rows of some blocks, and the positions where their keys are sorted."""
 
     batch: pa.RecordBatch
     codes: Words
@@ -242,13 +242,13 @@ class SpilledRows(Protocol):
 
     def has_spilled(self, side: Side) -> bool: ...
     def spill(self, side: Side, batch: pa.RecordBatch, keyed: Keyed, arrived: Words, left: int) -> None:
-        """Write evicted rows, which are sorted by their codes."""
+        """Write evicted rows, which are sorted by code."""
 
     def react(self, free_memory: FreeMemory, *, at_end: bool) -> Iterator[Matches]:
-        """Join what has been spilled so far. May be dropped at any yield; the next call resumes."""
+        """Join what has been spilled so far. It may be dropped at any yield; the next call resumes."""
 
     def release(self, free: int) -> Iterator[Matches]:
-        """Rows arrive, and only so much memory is free besides: release what is taken, if it is more."""
+        """Called when rows arrive and only `free` memory is left: release memory if more than that is taken."""
 
     def finish(self) -> Iterator[Matches]:
         """All remaining results."""
@@ -267,7 +267,7 @@ class SpilledBlocks:
         schemas = workspace.condition.schemas
         self._sorted = SortedBlocks(keys, schemas, workspace.counters)
         self.work = BlockWork(self._sorted, workspace.blocks, workspace.budget, schemas)
-        # Rows with equal keys have equal codes; partners by another order are in several ranges.
+        # Rows with equal keys have equal codes. Other partners may be in several ranges.
         self._ranges = RangeJoin(workspace, CODE) if keys.by_hash else None
         self._condition = workspace.condition
         self._counters = workspace.counters
@@ -284,7 +284,7 @@ class SpilledBlocks:
         return bool(self.work.spilled[side])
 
     def spill(self, side: Side, batch: pa.RecordBatch, keyed: Keyed, arrived: Words, left: int) -> None:
-        """One block; more only where they would not fit once they are loaded, with their extra columns."""
+        """Write one block; several only if they would not fit in memory once loaded, including their extra columns."""
         rows = batch.num_rows
         size = self._budget.measure(rows, batch.nbytes + self._extra_row_bytes * rows)
         if size > self._block and rows > 1:
@@ -301,7 +301,7 @@ class SpilledBlocks:
         return self.work.run(self._most_outer if at_end else self._outer_blocks, free_memory)
 
     def release(self, free: int) -> Iterator[Matches]:
-        """While rows arrive, all memory is the residents'."""
+        """While rows arrive, all memory is for residents."""
         self.work.let_go()
         return iter(())
 
@@ -317,7 +317,7 @@ class SpilledBlocks:
 
 
 class SortedBlocks:
-    """Joins blocks for `BlockWork`."""
+    """Joins blocks, for `BlockWork`."""
 
     extra_row_bytes = 32
 
@@ -328,7 +328,7 @@ class SortedBlocks:
         self._hashed = keys.by_hash and not keys.exact_codes
 
     def block(self, batch: pa.RecordBatch, keyed: Keyed) -> pa.RecordBatch:
-        """Rows, sorted by code, with their extra columns but the last."""
+        """Rows sorted by code, with all extra columns but the last."""
         batch = batch.append_column(CODE, pa.array(keyed.codes))
         return batch.append_column(HASH, pa.array(keyed.hashes)) if self._hashed else batch
 

@@ -1,11 +1,11 @@
 """Bands and distances as equality of cells: a left row is replicated to every cell that can hold a partner.
 
-    band      low <= l - r <= high    right rows, moved by low, in cells of the width high - low; left rows in two each
-    distance  of points <= radius     right rows in squares of four times that side; left rows in nine each
+    band      low <= l - r <= high    right rows, shifted by low, in cells of width high - low; left rows in two each
+    distance  of points <= radius     right rows in squares with four times that side; left rows in nine each
 
-A pair shares one cell only, that of the right row, where the original condition is checked. So a hash join can run such
+A pair shares only one cell, that of the right row, where the original condition is checked. So a hash join can run such
 a condition on copies of the left rows. Doubles get cells of twice the width and one more neighbour, so that rounding
-can move no partner out of reach.
+cannot move a partner out of reach.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dovetail.core.rows import Side
 from dovetail.kernels import hashing
 from dovetail.matching.equal_keys import Hashed, HashKeys
 
-FARTHEST = 2.0**49  # cells from zero; beyond, all share one: doubles do not tell their neighbours apart
+FARTHEST = 2.0**49  # cells from zero; farther rows share one cell: doubles cannot tell neighbours apart
 MOST_DIMENSIONS = 2
 
 Words = NDArray[np.int64]
@@ -37,11 +37,11 @@ class Axis(NamedTuple):
     keys: tuple[Expression, Expression]
     low: float
     width: float
-    whole: bool  # of whole numbers, which are exact
+    whole: bool  # whether values are integers, which are exact
 
     @property
     def reach(self) -> range:
-        """The cells of a left row's partners, counted from its own."""
+        """The cells of a left row's partners, relative to its own."""
         return range(-1, 1) if self.whole else range(-1, 2)
 
     def cells(self, side: Side, column: pa.Array) -> Words:
@@ -58,7 +58,7 @@ class Axis(NamedTuple):
 
 
 class CellKeys:
-    """As `HashKeys`, for conditions without an equality."""
+    """Like `HashKeys`, for conditions without an equality."""
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
@@ -66,10 +66,10 @@ class CellKeys:
         self.checks = condition.conjuncts
 
     def rehash(self, side: Side) -> None:
-        """A row's copies have different hashes: they cannot be computed from the row."""
+        """None: copies of a row have different hashes, which cannot be computed from the row."""
 
     def copies(self, side: Side, batch: pa.RecordBatch) -> Iterator[Hashed]:
-        """The rows that can match at all, once for each cell that they stand in."""
+        """The rows that can match, once for each of their cells."""
         rows, columns = keyed_rows(self._condition, side, batch, [axis.keys[side] for axis in self._axes])
         cells = [axis.cells(side, column) for axis, column in zip(self._axes, columns, strict=True)]
         if side is Side.RIGHT:
@@ -80,19 +80,19 @@ class CellKeys:
         for offsets in product(*(axis.reach for axis in self._axes)):
             hashes = _hash_cells([cell + offset for cell, offset in zip(cells, offsets, strict=True)])
             new = np.ones(len(hashes), np.bool_)
-            for other in before:  # two cells of a row with one hash would give its pairs twice
+            for other in before:  # if two cells of a row had the same hash, its pairs would be found twice
                 new &= hashes != other
             before.append(hashes)
             yield Hashed(every[new], hashes[new])
 
 
 def axes_of(condition: Condition) -> list[Axis]:
-    """The axes of a condition's cells; none if it has no band or distance that can have cells."""
+    """The axes of a condition's cells; empty if no band or distance can have cells."""
     return [axis for predicate in condition.predicates for axis in _axes(predicate)][:MOST_DIMENSIONS]
 
 
 def predicates_with_axes(condition: Condition) -> tuple[Predicate, ...]:
-    """The predicates that the axes are of."""
+    """The predicates that the axes come from."""
     used: list[Predicate] = []
     axes = 0
     for predicate in condition.predicates:
@@ -115,7 +115,7 @@ def _axes(predicate: Predicate) -> list[Axis]:
 
 
 def spilling_keys(condition: Condition) -> HashKeys | CellKeys:
-    """What a hash join that spills partitions by: equalities, where there are any."""
+    """The keys by which a spilling hash join partitions: equalities, if there are any; otherwise cells."""
     return HashKeys(condition) if condition.equalities else CellKeys(condition)
 
 

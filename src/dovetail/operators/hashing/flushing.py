@@ -1,4 +1,4 @@
-"""Which resident rows are spilled when memory is full: the policies of XJoin, HMJ, DPHJ and RPJ, interchangeable.
+"""Policies that choose which resident rows to spill when memory is full: those of XJoin, HMJ, DPHJ and RPJ.
 
     all         everything                                                          (RPJ section 2.2)
     largest     the largest partition, or pair of partitions                        (XJoin)
@@ -10,13 +10,13 @@
 A paired policy evicts both sides of a partition together. A policy selects at least the requested number of rows, if
 there are that many.
 
-The last one needs to know how rows arrive: which partition the next one belongs to, and how many different keys a
-partition has.
+The optimal policy needs statistics of arrivals: the probability that the next row belongs to a partition, and the
+number of distinct keys of a partition.
 
     P(j | side)   = rows of the side in partition j so far / all rows of the side so far       (RPJ eq. 5)
     p(side, j)    = P(j | side) * recent rows of the side / recent rows of both                (RPJ eq. 6)
 
-Recent rows are counted in units: recent <- decay * recent + (1 - decay) * rows in the unit that has ended.
+Recent rows are counted in units: recent <- decay * recent + (1 - decay) * rows in the last complete unit.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Hashes = NDArray[np.int64]
 Counts = NDArray[np.int64]
 Shares = NDArray[np.float64]
 
-REGISTERS = 256  # of each sketch: an error of about 6 %
-BITS = 8  # of a hash that choose the register
+REGISTERS = 256  # per sketch: an error of about 6 %
+BITS = 8  # bits of a hash that choose the register
 
 
 class Dropped:
-    """How many rows of one side were dropped with each hash."""
+    """The number of dropped rows of one side per hash."""
 
     def __init__(self, partitions: int) -> None:
         self._hashes: Hashes = np.empty(0, np.int64)  # ascending
@@ -58,14 +58,14 @@ class Dropped:
         self._counts = np.bincount(places, counts, len(self._hashes)).astype(np.int64)
 
     def count_missed(self, hashes: Hashes) -> int:
-        """The number of dropped rows that these would have been joined with."""
+        """The number of dropped rows that these rows would have been joined with."""
         if not len(self._hashes):
             return 0
         places = np.searchsorted(self._hashes, hashes).clip(max=len(self._hashes) - 1)
         return int(self._counts[places][self._hashes[places] == hashes].sum())
 
     def expect_missed(self, rows: int, shares: Shares, keys: Shares) -> float:
-        """The expected number of dropped rows that these would be joined with, by the share and the keys of each
+        """The expected number of dropped rows that these rows would match, from the share and the keys of each
         partition."""
         return float(rows * (self._by_partition * shares / keys).sum())
 
@@ -79,15 +79,15 @@ class Dropped:
 
 
 class ResidentCounts(NamedTuple):
-    """What a policy sees. One line per side, one column per partition."""
+    """The input of a policy: one row per side, one column per partition."""
 
-    rows: Counts  # that are resident
-    arrival: NDArray[np.float64]  # how likely the next row is of that side and partition
+    rows: Counts  # resident rows
+    arrival: NDArray[np.float64]  # the probability that the next row is of that side and partition
     spilled: Counts  # rows on disk
 
 
 class Victim(NamedTuple):
-    """The oldest rows of a partition."""
+    """A number of the oldest rows of a partition."""
 
     side: Side
     partition: int
@@ -98,7 +98,7 @@ Policy = Callable[[ResidentCounts, int], list[Victim]]
 
 
 def policy(name: str, paired: bool = False, acceptable: int | None = None, tolerance: float = 0.25) -> Policy:
-    """A policy by name. `acceptable` and `tolerance` are a and b of HMJ's adaptive one."""
+    """A policy by name. `acceptable` and `tolerance` are a and b of HMJ's adaptive policy."""
 
     largest, smallest = (_of_pairs(f) if paired else f for f in (_largest, _smallest))
     choices: dict[str, Policy] = {
@@ -120,12 +120,12 @@ def flush_all(held: ResidentCounts, need: int) -> list[Victim]:
 
 
 def optimal_flush(held: ResidentCounts, need: int) -> list[Victim]:
-    """Rows wait for arrivals of the other side: those go first that wait for the least likely ones."""
+    """Residents wait for arrivals of the other side: those with the least likely partners are evicted first."""
     victims = []
     for place in np.argsort(held.arrival, axis=None, kind="stable"):
         side, j = divmod(int(place), held.rows.shape[1])
         opposite = Side(side).other
-        rows = min(int(held.rows[opposite, j]), need)  # Fig. 4, l. 4; it may have none: then the next
+        rows = min(int(held.rows[opposite, j]), need)  # Fig. 4, l. 4; the partition may be empty: then the next one
         if rows:
             victims.append(Victim(opposite, j, rows))
             need -= rows
@@ -137,7 +137,7 @@ def optimal_flush(held: ResidentCounts, need: int) -> list[Victim]:
 def adaptive_pair(rows: Counts, acceptable: int | None, tolerance: float) -> int:
     """The partition that HMJ's adaptive policy flushes; pairs without rows are never chosen.
 
-    A partition is acceptable from a quarter of the mean on, if nothing else is said.
+    By default, a partition is acceptable from a quarter of the mean size.
     """
     left, right = rows
     whole = left + right
@@ -162,7 +162,7 @@ def _narrow_candidates(candidates: NDArray[np.bool_], wanted: NDArray[np.bool_])
 
 
 Choose = Callable[[Counts, ResidentCounts], int]
-"""The place of a partition among the rows that are left: its number, or its place in all of them, line by line."""
+"""Chooses from the remaining rows: the number of a partition, or a flat index over sides and partitions."""
 
 
 def _largest(rows: Counts, held: ResidentCounts) -> int:
@@ -184,7 +184,7 @@ def _spilled_first(rows: Counts, held: ResidentCounts) -> int:
 
 
 def _by_partition(choose: Choose, paired: bool) -> Policy:
-    """One partition, or pair of them, after the other, until there are enough rows."""
+    """Evicts one partition (or pair) after the other, until there are enough rows."""
 
     def victims(held: ResidentCounts, need: int) -> Iterator[Victim]:
         rows = held.rows.copy()
@@ -201,18 +201,18 @@ def _by_partition(choose: Choose, paired: bool) -> Policy:
 
 
 class ArrivalRates:
-    """A unit is a number of rows of both sides together: an operator sees no clock."""
+    """Counts time in units of a number of arrived rows of both sides: an operator has no clock."""
 
     def __init__(self, partitions: int, decay: float = 0.5, unit_rows: int = 1000) -> None:
         self.total = np.zeros((2, partitions), np.int64)
         self.ended = [False, False]
         self._decay = decay
         self._unit_rows = unit_rows
-        self._recent: NDArray[np.float64] | None = None  # None in the first unit
+        self._recent: NDArray[np.float64] | None = None  # None during the first unit
         self._unit = np.zeros(2)
 
     def record_arrivals(self, side: Side, counts: NDArray[np.int64]) -> None:
-        """Record the number of rows of each partition that have arrived."""
+        """Record the number of rows that have arrived in each partition."""
         self.total[side] += counts
         self._unit[side] += counts.sum()
         if self._unit.sum() >= self._unit_rows:
@@ -221,12 +221,12 @@ class ArrivalRates:
     def end_unit(self) -> None:
         before = self._unit if self._recent is None else self._recent
         recent = self._decay * before + (1 - self._decay) * self._unit
-        if recent.sum() > 0:  # after a long stall the last rates are kept: 0 / 0 is no information
+        if recent.sum() > 0:  # after a long stall the last rates are kept, to avoid 0 / 0
             self._recent = recent
         self._unit = np.zeros(2)
 
     def probabilities(self) -> NDArray[np.float64]:
-        """p(side, j). A side that has ended has none."""
+        """p(side, j); zero for a side that has ended."""
         recent = self._unit if self._recent is None else self._recent
         rates = np.where(self.ended, 0.0, recent / max(1e-300, recent.sum()))
         probabilities: NDArray[np.float64] = self.shares * rates[:, None]
@@ -250,20 +250,20 @@ class ArrivalRates:
 
 
 class DistinctKeys:
-    """How many different keys each partition has seen: one HyperLogLog sketch per partition."""
+    """Estimates the number of distinct keys in each partition: one HyperLogLog sketch per partition."""
 
     def __init__(self, partitions: int) -> None:
         self._registers = np.zeros((partitions, REGISTERS), np.int8)
 
     def add(self, hashes: NDArray[np.int64], partitions: NDArray[np.int64]) -> None:
-        low = hashes.view(np.uint64) & np.uint64(0xFFFFFFFF)  # the high half has chosen the partition
+        low = hashes.view(np.uint64) & np.uint64(0xFFFFFFFF)  # the upper half has chosen the partition
         rest = (low >> np.uint64(BITS)).astype(np.float64)
-        zeros = 32 - BITS - np.frexp(rest)[1]  # leading ones of what is left of 24 bits
+        zeros = 32 - BITS - np.frexp(rest)[1]  # leading ones of the remaining 24 bits
         places = partitions * REGISTERS + (low & np.uint64(REGISTERS - 1)).view(np.int64)
         np.maximum.at(self._registers.reshape(-1), places, (zeros + 1).astype(np.int8))
 
     def counts(self) -> NDArray[np.float64]:
-        """At least 1 each."""
+        """The estimates, at least 1 each."""
         harmonic = np.exp2(-self._registers.astype(np.float64)).sum(axis=1)
         estimate = 0.7213 / (1 + 1.079 / REGISTERS) * REGISTERS**2 / harmonic
         empty = (self._registers == 0).sum(axis=1)

@@ -1,12 +1,12 @@
-"""Merge sorted runs of both sides of a partition at once, and join them (PSMJ, RPJ section 2.2).
+"""Merges the sorted runs of both sides of a partition in one pass, and joins them (PSMJ, RPJ section 2.2).
 
     left runs   ▁▂▃ ▁▃▅ …  --\\                        /--> meetings: left rows and right rows of one range of hashes
                               >-- ranges of hashes --<
-    right runs  ▁▂▄ ▂▃▆ …  --/                        \\--> one merged run of each side
+    right runs  ▁▂▄ ▂▃▆ …  --/                        \\--> one merged run per side
 
 Pages are read in the order of their first hashes, as many as fit. All rows below the first hash of the next page that
-does not fit are complete: they are one range. Where the rows of a single hash do not fit, they are joined chunk by
-chunk. Memory must be enough for one page of each run.
+does not fit are complete: they form a range. If the rows of a single hash do not fit, they are joined in chunks. Memory
+must hold at least one page of each run.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class LoadedRows(NamedTuple):
 
 Meeting = tuple[LoadedRows, LoadedRows]
 Weigh = Callable[[int, float], float]
-"""What a number of rows, of a number of bytes, takes of the budget."""
+"""The share of the budget that a number of rows and bytes takes."""
 
 
 class PartitionMerge:
-    """Matches that are merged. Run `meetings` to its end; then `close` returns the merged match."""
+    """A merge of several matches. Run `meetings` to its end; `close` then returns the merged match."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class PartitionMerge:
 
     @property
     def held(self) -> tuple[int, int]:
-        """Rows and bytes that are loaded or wait to be written."""
+        """Rows and bytes that are loaded or waiting to be written."""
         rows = sum(cursor.loaded for cursor in self._cursors)
         nbytes = sum(cursor.loaded * cursor.run.row_bytes for cursor in self._cursors)
         row_bytes = max((cursor.run.row_bytes for cursor in self._cursors), default=0.0)
@@ -82,7 +82,7 @@ class PartitionMerge:
                 self._write(side, rows)
             if parts[Side.LEFT] and parts[Side.RIGHT]:
                 meeting = _concat_loaded(parts[Side.LEFT]), _concat_loaded(parts[Side.RIGHT])
-                del parts, rows  # the pages: joined rows are copies of them
+                del parts, rows  # the pages; joined rows are copies
                 yield meeting
                 del meeting
 
@@ -94,7 +94,7 @@ class PartitionMerge:
         return Match(*runs)
 
     def _load(self) -> int:
-        """Read the pages with the smallest first hashes, as many as fit; the last hash that is complete then."""
+        """Read the pages with the smallest first hashes, as many as fit; returns the last complete hash."""
         firsts = np.concatenate([cursor.firsts for cursor in self._cursors])
         owners = np.repeat(np.arange(len(self._cursors)), [len(cursor.firsts) for cursor in self._cursors])
         sizes = np.concatenate([cursor.sizes(self._weigh) for cursor in self._cursors])
@@ -117,7 +117,7 @@ class PartitionMerge:
             self._writers[side].write(rows.take(order))
 
     def _meet_in_chunks(self, hash_: int) -> Iterator[Meeting]:
-        """All rows of one hash, of which there are too many to be loaded at once."""
+        """All rows of one hash that has too many rows to be loaded at once."""
         for cursor in self._cursors:
             cursor.unload()
         memory = self._memory - self._weigh(*self.held)
@@ -140,7 +140,7 @@ class PartitionMerge:
 
 
 class _Cursor:
-    """How far a run has been read."""
+    """The read position in a run."""
 
     def __init__(self, store: BlockStore, schema: pa.Schema, side: Side, run: HashRun, match: int) -> None:
         self.side = side
@@ -149,7 +149,7 @@ class _Cursor:
         self._schema = schema
         self._match = match
         self._taken = 0  # rows
-        self._next = 0  # page to load
+        self._next = 0  # the next page to load
         self._parts: list[Stayed] = []
 
     @property
@@ -162,11 +162,11 @@ class _Cursor:
 
     @property
     def firsts(self) -> NDArray[np.int64]:
-        """The first hashes of the pages that are not loaded."""
+        """The first hashes of the pages not loaded yet."""
         return self.run.firsts[self._next :]
 
     def sizes(self, weigh: Weigh) -> NDArray[np.float64]:
-        """What each of them takes."""
+        """The size of each of these pages."""
         return np.diff(self.run.starts[self._next :]) * weigh(1, self.run.row_bytes)
 
     def load(self, pages: int) -> None:
@@ -177,7 +177,7 @@ class _Cursor:
             self._next += pages
 
     def take(self, up_to: int) -> list[LoadedRows]:
-        """The loaded rows whose hashes are not above `up_to`."""
+        """The loaded rows with hashes up to `up_to`."""
         taken, rest = [], []
         for part in self._parts:
             cut = int(np.searchsorted(part.hashes, up_to, side="right"))
@@ -195,7 +195,7 @@ class _Cursor:
         self._next = int(np.searchsorted(self.run.starts, self._taken, side="right")) - 1
 
     def chunks(self, hash_: int, memory: float, weigh: Weigh) -> Iterator[LoadedRows]:
-        """The rows of this hash, which is the smallest that is left, in chunks. Nothing stays loaded."""
+        """The rows of this hash, the smallest one left, in chunks. Nothing stays loaded."""
         stop = self._page_after(hash_)
         page = self._next
         while page < stop:
@@ -209,7 +209,7 @@ class _Cursor:
             page += pages
 
     def rows_of(self, hash_: int) -> int:
-        """How many rows of this hash are left."""
+        """The number of remaining rows with this hash."""
         last = self._page_after(hash_) - 1
         if last < self._next:
             return 0
@@ -217,14 +217,14 @@ class _Cursor:
         return int(self.run.starts[last]) + int(np.searchsorted(page.hashes, hash_, side="right")) - self._taken
 
     def skip(self, hash_: int) -> None:
-        """Resume after this hash. The page that contains it is already loaded: its first hash is no longer relevant."""
+        """Resume after this hash. The page that contains it is already loaded, so its first hash no longer matters."""
         self._taken += self.rows_of(hash_)
         self.unload()
         if self._taken > self.run.starts[self._next]:
             self.load(1)
 
     def _page_after(self, hash_: int) -> int:
-        """The first page without this hash or a smaller one."""
+        """The first page that starts after this hash."""
         return int(np.searchsorted(self.run.firsts, hash_, side="right"))
 
     def _read(self, first: int, stop: int) -> list[Stayed]:

@@ -1,10 +1,10 @@
-"""The resident rows of one side of a hash join that spills, by partition.
+"""The resident rows of one side of a spilling hash join, by partition.
 
-    rows      in the order of arrival, whatever partition they are in            (storage/packed_rows.py)
-    table     one hash table over all of them, so that an arriving batch is probed at once
+    rows      in the order of arrival, of all partitions                         (storage/packed_rows.py)
+    table     one hash table over all rows, so that a batch probes all partitions at once
 
-A partition is a range of hashes, so rows of a key are in one partition of either side. Hashes are not kept where they
-can be computed again from a row: for candidates, and for all rows when some leave.
+A partition is a range of hashes, so equal keys are in the same partition on both sides. Hashes are not stored if they
+can be computed from the rows: they are computed again for candidates, and for all rows when some are evicted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Hashes = NDArray[np.int64]
 Counts = NDArray[np.int64]
 
 Rehash = Callable[[pa.RecordBatch, Rows | None], Hashes]
-"""Computes the hashes of rows of a batch, or of some of them, again."""
+"""Computes the hashes of rows of a batch, or of some of them."""
 
 
 class Stayed(NamedTuple):
@@ -59,7 +59,7 @@ def concat_rows(parts: list[Stayed]) -> Stayed:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Rows of a partition that leave: in the order of their hashes, and when each arrived."""
+    """Rows of a partition that are being evicted, in the order of their hashes, with their ticks of arrival."""
 
     hashes: Hashes
     arrived: Ticks
@@ -71,7 +71,7 @@ class Leaving:
         return len(self.hashes)
 
     def chunks(self, most_rows: int) -> Iterator[Stayed]:
-        """Copies of them, some at a time."""
+        """Copies of the rows, some at a time."""
         for start in range(0, len(self), most_rows):
             some = slice(start, start + most_rows)
             hashes = self.hashes[some]
@@ -80,7 +80,7 @@ class Leaving:
 
 
 class HashPartitions:
-    """`rehash`: None where a row's hash is not a function of the row, so that it has to be kept."""
+    """`rehash`: None if a row's hash cannot be computed from the row, and is stored."""
 
     def __init__(self, schema: pa.Schema, partitions: int, rehash: Rehash | None, part_bytes: int = MOST_BYTES) -> None:
         self._partitions = partitions
@@ -88,8 +88,8 @@ class HashPartitions:
         self._rows = PackedRows(schema, part_bytes)
         self._table = CompactTable()
         self._arrived = ArrivalTicks()
-        self._hashes: Hashes = np.empty(0, np.int64)  # of all rows, if they are kept, and capacity for more
-        self.sizes: Counts = np.zeros(partitions, np.int64)  # rows of each partition
+        self._hashes: Hashes = np.empty(0, np.int64)  # hashes of all rows, if they are stored, with spare capacity
+        self.sizes: Counts = np.zeros(partitions, np.int64)  # rows per partition
         self.evictions = 0
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class HashPartitions:
         return self._rows.nbytes + self._table.nbytes + self._arrived.nbytes + self._hashes.nbytes
 
     def nbytes_with(self, rows: int, nbytes: int) -> int:
-        """What it will take after such a batch."""
+        """The size after adding such a batch."""
         hashes = 0 if self._rehash is not None else 8 * max(0, len(self) + rows - len(self._hashes))
         return self.nbytes + nbytes + hashes + self._table.nbytes_with(rows) - self._table.nbytes
 
@@ -132,7 +132,7 @@ class HashPartitions:
         return Stayed(self._rows.take(rows), hashes, self._arrived[rows], np.full(len(rows), NEVER))
 
     def evict(self, counts: Mapping[int, int], tick: int) -> Iterator[tuple[int, Leaving]]:
-        """Let the oldest rows of some partitions go, a number of each. They are here until all have been taken."""
+        """Evict the given numbers of oldest rows from some partitions. They stay here until all have been taken."""
         gone = np.zeros(len(self), np.bool_)
         for chosen in self._few(sorted(counts)):
             for number, (rows, hashes) in zip(chosen, self._members(chosen), strict=True):
@@ -149,7 +149,7 @@ class HashPartitions:
         self.evictions += 1
 
     def pages(self, first: int) -> Iterator[Stayed]:
-        """All rows from a position on, in the order of arrival, one page after the other."""
+        """All rows from a position on, in the order of arrival, in pages."""
         start = 0
         for part in self._rows.parts:
             stop = start + part.num_rows
@@ -160,14 +160,14 @@ class HashPartitions:
             start = stop
 
     def restore(self, pages: Iterable[Stayed]) -> None:
-        """Take over rows of another instance."""
+        """Take over the rows of another instance."""
         for rows in pages:
-            order = np.argsort(rows.arrived, kind="stable")  # earlier releases wrote them partition by partition
+            order = np.argsort(rows.arrived, kind="stable")  # earlier releases wrote them by partition
             in_order = rows.take(order)
             self.insert(in_order.batch, in_order.hashes, in_order.arrived)
 
     def _few(self, numbers: Sequence[int]) -> Iterator[list[int]]:
-        """Partitions with rows, a few at a time, so that their hashes do not take much memory."""
+        """Partitions with rows, a few at a time, to limit the memory for their hashes."""
         group: list[int] = []
         for number in numbers:
             if self.sizes[number]:
@@ -179,7 +179,7 @@ class HashPartitions:
             yield group
 
     def _members(self, numbers: Sequence[int]) -> list[tuple[Rows, Hashes]]:
-        """The positions of the rows of each partition, ascending, and their hashes."""
+        """The positions, ascending, and the hashes of the rows of each partition."""
         wanted = np.zeros(self._partitions, np.bool_)
         wanted[numbers] = True
         nothing = np.empty(0, np.int64)
@@ -194,7 +194,7 @@ class HashPartitions:
         return [(rows[mine], hashes[mine]) for mine in (np.flatnonzero(partitions == number) for number in numbers)]
 
     def _each_hashes(self) -> Iterator[Hashes]:
-        """The hashes of all rows, some at a time."""
+        """The hashes of all rows, in pieces."""
         if self._rehash is None:
             yield self._hashes[: len(self)]
             return

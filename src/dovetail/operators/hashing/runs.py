@@ -1,7 +1,7 @@
-"""Runs of a hash join on disk, sorted by hash: what a flush or a merge writes, page by page.
+"""Runs of a hash join on disk, sorted by hash. A flush or a merge writes them page by page.
 
-All runs of a side that one flush writes are in one block. Each row has its hash and its ticks of arrival and eviction;
-the first hash of each page is kept in memory, so that a merge knows which pages to read next. Runs that were joined
+All runs of a side that one flush writes are in one block. Each row has its hash and its ticks of arrival and eviction.
+The first hash of each page is kept in memory, so that a merge knows which pages to read next. Runs that were joined
 with each other form a match: pairs within a match are not compared again.
 """
 
@@ -27,11 +27,11 @@ EXTRA = (HASH, "__arrived", "__left")  # columns after those of the rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashRun:
-    block: Block  # which may hold other runs, too
-    first_page: int  # of the block
+    block: Block  # may also hold other runs
+    first_page: int  # page number in the block
     starts: Counts  # the first row of each page, and the end of the last
-    firsts: Hashes  # the first hash of each page
-    row_bytes: float  # in memory, on average over the block; in the file, small pages take more
+    firsts: Hashes  # first hash of each page
+    row_bytes: float  # in memory, averaged over the block; in the file, small pages take more
 
     @property
     def rows(self) -> int:
@@ -43,7 +43,7 @@ class HashRun:
 
     @property
     def page_rows(self) -> int:
-        """The rows of its first page: none is larger."""
+        """The rows of its first page; no page has more."""
         return int(self.starts[1])
 
     def to_json(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class HashRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """At most one run of each side, joined with each other: flushed together, or written by one merge."""
+    """At most one run per side, joined with each other: flushed together, or written by one merge."""
 
     left: HashRun | None
     right: HashRun | None
@@ -83,21 +83,21 @@ class Match:
 
 
 class HashRunWriter:
-    """Writes runs into one block, one after the other. Less than a page is held back until there is more of the run."""
+    """Writes runs into one block, one after the other. An incomplete page is held back until more rows come."""
 
     def __init__(self, store: BlockStore, schema: pa.Schema, stem: str, page_rows: int) -> None:
         self._store = store
         self._schema = stayed_schema(schema)
         self._page_rows = page_rows
         self._paged = store.open_paged(self._schema, stem)
-        self._sizes: list[list[int]] = [[]]  # rows of each page of each run
+        self._sizes: list[list[int]] = [[]]  # rows per page, for each run
         self._firsts: list[list[int]] = [[]]
         self._held: list[Stayed] = []
         self._bytes = 0
         self.held_rows = 0
 
     def write(self, rows: Stayed) -> None:
-        """More rows of the run, in ascending order of their hashes."""
+        """Add rows to the run, in ascending order of their hashes."""
         self._held.append(rows)
         self.held_rows += len(rows.hashes)
         full = self.held_rows // self._page_rows * self._page_rows
@@ -106,7 +106,7 @@ class HashRunWriter:
             for start in range(0, full, self._page_rows):
                 self._write_page(whole.slice(start, start + self._page_rows))
             rest = whole.slice(full, self.held_rows)
-            # A copy, so that less than a page does not hold on to all of it.
+            # A copy, so that an incomplete page does not keep the whole batch alive.
             self._held, self.held_rows = [rest.take(np.arange(len(rest.hashes)))], len(rest.hashes)
 
     def end_run(self) -> None:
@@ -117,7 +117,7 @@ class HashRunWriter:
         self._firsts.append([])
 
     def close(self) -> list[HashRun | None]:
-        """The runs that have ended; None for one without rows."""
+        """Finish, and return the runs; None for one without rows."""
         block = self._paged.close()
         if not block.rows:
             self._store.remove([block])
@@ -161,22 +161,22 @@ def stayed_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Stayed:
 
 
 class PartitionSnapshot:
-    """What is on disk of the residents of one side."""
+    """The residents of one side on disk, for snapshots."""
 
     def __init__(self, store: BlockStore, schema: pa.Schema, stem: str) -> None:
         self._store = store
         self._schema = schema
         self._stem = f"{stem}-kept"
-        self._evictions = -1  # how often rows had left when all were written
-        self._merged: Block | None = None  # the rows that there were then
-        self._young: list[Block] = []  # those that have come since
+        self._evictions = -1  # number of evictions when all rows were written
+        self._merged: Block | None = None  # the rows at that time
+        self._young: list[Block] = []  # the rows that arrived since then
 
     @property
     def names(self) -> set[str]:
         return {block.name for block in (self._merged, *self._young) if block is not None}
 
     def save(self, side: HashPartitions) -> dict[str, Any]:
-        """Write what is new; says where everything is, ready for JSON."""
+        """Write new rows; returns a description of all blocks, ready for JSON."""
         if side.evictions != self._evictions or len(self._young) >= MOST_BLOCKS:
             self._evictions = side.evictions
             self._merged, self._young = self._written(side, 0), []
@@ -188,14 +188,14 @@ class PartitionSnapshot:
         return {"settled": merged, "young": [block.to_json() for block in self._young]}
 
     def load(self, side: HashPartitions, fields: Mapping[str, Any]) -> None:
-        """Put the rows where they were."""
+        """Restore the rows."""
         self._merged = None if fields["settled"] is None else Block.from_json(fields["settled"])
         self._young = [Block.from_json(young) for young in fields["young"]]
         side.restore(page for block in (self._merged, *self._young) if block is not None for page in self._read(block))
         self._evictions = side.evictions
 
     def _written(self, side: HashPartitions, first: int) -> Block | None:
-        """The rows from the given one on."""
+        """Write the rows from the given position on."""
         if first == len(side):
             return None
         schema = stayed_schema(self._schema)
@@ -205,38 +205,38 @@ class PartitionSnapshot:
         return paged.close()
 
     def _read(self, block: Block) -> Iterator[Stayed]:
-        """Page by page: each is copied."""
+        """Read page by page; each page is copied."""
         for number in range(self._store.pages(block, verify=True)):
             for page in self._store.read_pages(block, number, number + 1):
                 yield stayed_rows(page, self._schema)
 
 
 class ReportedPairs:
-    """Which pairs of a partition have been emitted, and how many may still be missing.
+    """Which pairs of a partition have been emitted, and how many may be missing.
 
     Rows of both sides that are (or were) on disk have been reported together if
         they were in memory together                                                 (storage/residence.py)
         or one was in memory, the other on disk, when memory and disk were joined    (an md-task, at one tick)
     Pairs of runs that were merged with each other are recorded with the runs (`Match`).
 
-    Missing pairs are counted by rows, whatever their keys: an arriving row may match all rows that are on disk at that
-    time; a memory-disk task finds its partners; a row that is spilled without one keeps its count on disk (RPJ section
-    5.3, where the count is divided by the number of different keys of the partition).
+    Missing pairs are counted by rows, regardless of keys: an arriving row may match all rows on disk at that time; a
+    memory-disk task finds its partners; a row that is spilled before that keeps its count on disk (RPJ section 5.3,
+    where the count is divided by the number of distinct keys of the partition).
 
-    Deviation: a spilled row counts the rows that were on disk when it arrived, and not, as printed, those that are on
-    disk when it is spilled: these were never added, and the sum would become negative.
+    Deviation: a spilled row counts the rows that were on disk when it arrived, not, as printed, those that are on disk
+    when it is spilled: these were never added, so the sum would become negative.
     """
 
     def __init__(self, partitions: int) -> None:
         self.spilled: Counts = np.zeros((2, partitions), np.int64)  # rows ever flushed
-        self.memory_pairs: Counts = np.zeros((2, partitions), np.int64)  # residents with the other side's disk
-        self.disk_pairs: Counts = np.zeros(partitions, np.int64)  # disk with disk
+        self.memory_pairs: Counts = np.zeros((2, partitions), np.int64)  # residents x rows of the other side on disk
+        self.disk_pairs: Counts = np.zeros(partitions, np.int64)  # disk x disk
         self._tasks = _lists(partitions)  # ticks of the memory-disk tasks
         self._flush_ticks = _lists(partitions)
-        self._flushed_rows = _lists(partitions)  # up to and with each flush
+        self._flushed_rows = _lists(partitions)  # up to and including each flush
 
     def record_arrivals(self, side: Side, counts: Counts) -> None:
-        """A number of rows of each partition arrive and are kept."""
+        """Record the number of rows that arrived in each partition and are kept."""
         self.memory_pairs[side] += counts * self.spilled[side.other]
 
     def record_flush(self, side: Side, partition: int, arrived: Ticks, tick: int) -> None:
@@ -250,18 +250,18 @@ class ReportedPairs:
         self._flushed_rows[side][partition].append(int(self.spilled[side, partition]))
 
     def met_disk(self, side: Side, partition: int, tick: int) -> None:
-        """All residents of the partition have been joined with what the other side has on disk."""
+        """Record that all residents of the partition were joined with the other side's rows on disk."""
         self._tasks[side][partition].append(tick)
         self.memory_pairs[side, partition] = 0
 
     def met_on_disk(self, partition: int) -> None:
-        """Everything on disk has been joined."""
+        """Record that all rows on disk were joined with each other."""
         self.disk_pairs[partition] = 0
 
     def find_reported(
         self, partition: int, arrived_l: Ticks, left_l: Ticks, arrived_r: Ticks, left_r: Ticks
     ) -> NDArray[np.bool_]:
-        """Which of the aligned pairs are out. Rows in memory have left NEVER."""
+        """Which of the aligned pairs have been emitted. Rows in memory have the eviction tick NEVER."""
         out = met_in_memory(arrived_l, left_l, arrived_r, left_r)
         out |= self._met_by_task(Side.LEFT, partition, arrived_l, left_l, left_r)
         out |= self._met_by_task(Side.RIGHT, partition, arrived_r, left_r, left_l)
@@ -270,10 +270,10 @@ class ReportedPairs:
     def _met_by_task(
         self, side: Side, partition: int, arrived: Ticks, left: Ticks, other_left: Ticks
     ) -> NDArray[np.bool_]:
-        """Whether some task found the row in memory and the other one on disk (RPJ Fig. 7, l. 7-8).
+        """Whether a task found the row in memory and the other one on disk (RPJ Fig. 7, l. 7-8).
 
-        Deviation: the same task must satisfy both; as printed, the last one is compared with the other row, which
-        would suppress pairs that were never reported.
+        Deviation: one task must satisfy both; as printed, the last task is compared with the other row, which would
+        suppress pairs that were never reported.
         """
         ticks = self._tasks[side][partition]
         if not ticks:
@@ -287,7 +287,7 @@ class ReportedPairs:
         return ticks[-1] if ticks else 0
 
     def _spilled_before(self, side: Side, partition: int, ticks: Ticks) -> Counts:
-        """How many rows of the side were on disk at each tick."""
+        """The number of rows of the side that were on disk at each tick."""
         rows = np.array([0, *self._flushed_rows[side][partition]])
         before: Counts = rows[np.searchsorted(self._flush_ticks[side][partition], ticks)]
         return before

@@ -5,9 +5,9 @@
     right batch --> probe left rows  --> results        react, clean_up: never any pending work
                 \\-> insert in right rows
 
-Guarantee: every matching pair exactly once, at the arrival of its later row. Nothing is spilled: a budget that cannot
-hold both inputs raises BudgetError. Once a side has ended, rows of the other side are not kept any more, so that with
-one side first it is an ordinary hash join.
+Guarantee: every matching pair exactly once, when its later row arrives. Nothing is spilled: a budget that cannot hold
+both inputs raises BudgetError. Once a side has ended, further rows of the other side are not kept, so if one side is
+read first it is an ordinary hash join.
 
 Wilschut and Apers, Dataflow query execution in a parallel main-memory environment, PDIS 1991.
 
@@ -47,7 +47,7 @@ FAN = 8  # runs of one size class that are merged into one
 
 
 class _TablePart:
-    """Rows with their table; a new part begins where a row store is full."""
+    """Rows with their hash table; a new part starts when a row store is full."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.rows = RowStore(schema)
@@ -104,19 +104,19 @@ class HashSide:
         return np.concatenate([hashes[::step] for hashes in whole]) if whole else np.empty(0, np.int64)
 
     def nbytes_with(self, batch: pa.RecordBatch) -> int:
-        """What the side will take after such a batch."""
+        """The size of the side after adding such a batch."""
         table = self._parts[-1].table if self._parts else HashTable()
         more = table.nbytes_with(batch.num_rows) - (table.nbytes if self._parts else 0)
         return self.resident_bytes + int(batch.nbytes) + more
 
     def forget(self) -> None:
-        """Nothing will probe this side again."""
+        """Drop all rows: no future row will probe this side."""
         self._parts = []
         self.runs = []
         self._mapped = {}
 
     def freeze(self) -> list[Block]:
-        """Move the residents into a run; merge runs where one size class has many; return all runs."""
+        """Move the residents into a run; merge runs if one size class has many; return all runs."""
         for part in self._parts:
             self.runs.append(self._write(part.rows.view(), part.table.hashes))
         self._parts = []
@@ -146,14 +146,14 @@ class HashSide:
 
 
 def _runs_to_merge(runs: list[Block]) -> list[Block] | None:
-    """Runs of one size class that should become one; None when no class has that many."""
+    """Runs of one size class to merge; None if no class has enough of them."""
     classes: dict[int, list[Block]] = {}
     for run in runs:
         classes.setdefault(int(math.log(run.rows, FAN)), []).append(run)
     return next((crowd for crowd in classes.values() if len(crowd) >= FAN), None)
 
 
-MOST_PAIRS = 1 << 20  # pairs in one yield
+MOST_PAIRS = 1 << 20  # pairs per yield
 
 
 class Shj(JoinOperator):
@@ -184,7 +184,7 @@ class Shj(JoinOperator):
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         rows, hashes = self._keys.hash(side, batch)
         if rows is not None:
-            batch = take_rows(batch, rows)  # the others match nothing and need not be kept
+            batch = take_rows(batch, rows)  # the other rows match nothing and are not kept
         self._counters.probes += len(hashes)
         for their_rows, probing, theirs in self._sides[side.other].probe(hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(probing)
@@ -196,7 +196,7 @@ class Shj(JoinOperator):
 
     def end(self, side: Side) -> None:
         self._ended[side] = True
-        self._sides[side.other].forget()  # they waited for rows of this side only
+        self._sides[side.other].forget()  # they waited only for rows of this side
         self._hold(side.other)
 
     def clean_up(self) -> Iterator[Matches]:
@@ -214,10 +214,10 @@ class Shj(JoinOperator):
         for side, runs in zip(self._sides, manifest.state["runs"], strict=True):
             side.thaw(runs)
 
-    # For an operator that takes over.
+    # For operators that take over.
 
     def size_with(self, side: Side, batch: pa.RecordBatch) -> tuple[int, int]:
-        """Rows and bytes, after such a batch, with those that a snapshot has frozen."""
+        """Rows and bytes after adding such a batch, including those frozen by a snapshot."""
         usage = self.usage
         more = self._sides[side].nbytes_with(batch) - self._sides[side].resident_bytes
         rows = usage.resident_rows + usage.spilled_rows + int(batch.num_rows)
@@ -228,7 +228,7 @@ class Shj(JoinOperator):
         return self._sides[side].sample_hashes(size)
 
     def give_up(self, side: Side) -> Iterator[pa.RecordBatch]:
-        """All rows of a side; they are not held here when all have been taken."""
+        """All rows of a side; it no longer holds them once all have been taken."""
         yield from self._sides[side].batches()
         self._sides[side].forget()
         self._hold(side)

@@ -3,11 +3,11 @@
     arrive     batch --> probe the other side's residents --> pairs      then flush if full, then keep the batch
     flush      spill a policy's victims, sorted, as one match of runs per partition                   (flushing.py)
     meet_disk  the residents of a partition x the other side's runs                         memory-disk task
-    merge      some matches of a partition become one, pairs across matches are found                    (merge.py)
+    merge      some matches of a partition become one, and pairs across matches are found             (merge.py)
     finish     all remaining results of a partition, in one pass over its runs       (blockwise/range_join.py)
 
-The operators decide when which of these runs. A task always completes: `react` may be dropped at any yield, but its
-open task is finished before any other work. A snapshot cannot yield, so it stores the results of the open task; they
+The operators decide when to run which of these. A task always completes: `react` may be dropped at any yield, but its
+open task is finished before any other work. A snapshot cannot yield, so it stores the results of the open task; these
 are emitted first after a restart.
 """
 
@@ -61,21 +61,21 @@ from dovetail.storage.budget import BUFFER
 from dovetail.storage.hash_table import HashTable
 from dovetail.storage.residence import Clock
 
-MOST_PAIRS = 1 << 16  # in one yield
+MOST_PAIRS = 1 << 16  # per yield
 LOADED = "loaded pages"
 
 Task = Iterator[Matches]
 
 
 class SpillingHash(JoinOperator):
-    """All of an operator but its name and `react`."""
+    """Everything an operator needs except its name and `react`."""
 
     paired: ClassVar[bool] = False  # whether both sides of a partition are always flushed together
-    defaults: ClassVar[dict[str, Any]]  # its parameters, where they are not those of all
+    defaults: ClassVar[dict[str, Any]]  # its parameters that differ from the common defaults
 
     def __init__(self, workspace: Workspace) -> None:
         condition = workspace.condition
-        workspace.shares  # noqa: B018  refuses too small a budget
+        workspace.shares  # noqa: B018  refuses a budget that is too small
         self._keys = spilling_keys(condition)
         self._checks = self._keys.checks
         self._schemas = condition.schemas
@@ -91,14 +91,14 @@ class SpillingHash(JoinOperator):
         self._missed_expected = 0.0
         self._clock = Clock()
         self._open: Task | None = None
-        self._stored: list[tuple[Block, Block]] = []  # results of a task that was open at a snapshot
-        self._runs_in: Counter[str] = Counter()  # how many runs there are in each block
-        self._spilled_rows, self._spilled_bytes = 0, 0.0  # of all runs
-        self._named: set[str] = set()  # blocks that a manifest names: not ours to remove
+        self._stored: list[tuple[Block, Block]] = []  # results of a task that was open during a snapshot
+        self._runs_in: Counter[str] = Counter()  # number of runs per block
+        self._spilled_rows, self._spilled_bytes = 0, 0.0  # over all runs
+        self._named: set[str] = set()  # blocks named by a manifest, which must not be removed
         self._version = 0
 
     def _divide(self, partitions: int) -> None:
-        """Start with the given number of empty partitions of each side."""
+        """Start with the given number of empty partitions per side."""
         self._partitions = partitions
         self._arrivals = ArrivalRates(partitions, self._parameters.decay, self._parameters.unit_rows)
         self._distinct = DistinctKeys(partitions)
@@ -126,12 +126,12 @@ class SpillingHash(JoinOperator):
         driving = predicates_with_axes(condition)
         return Approach(f"hash partitions by the cells of a grid of {conjunction(driving)}", driving)
 
-    # Arriving
+    # Arrivals
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         yield from self._finish_open()
         for rows, hashes in self._keys.copies(side, batch):
-            # Rows that fail the filters match nothing and need not be kept.
+            # Rows that fail the filters match nothing and are not kept.
             yield from self._take_in(side, batch if rows is None else take_rows(batch, rows), hashes)
         self._budget.release(BUFFER)
 
@@ -145,7 +145,7 @@ class SpillingHash(JoinOperator):
         if self._parameters.sketched:
             self._distinct.add(hashes, numbers)
         if self._arrivals.ended[side.other]:
-            waiting = self._reported.spilled[side.other][numbers] > 0  # the others have probed all possible partners
+            waiting = self._reported.spilled[side.other][numbers] > 0  # other rows have probed all possible partners
             if not waiting.all():
                 batch, hashes, numbers = take_rows(batch, np.flatnonzero(waiting)), hashes[waiting], numbers[waiting]
         self._reported.record_arrivals(side, np.bincount(numbers, minlength=self._partitions))
@@ -154,7 +154,7 @@ class SpillingHash(JoinOperator):
         self._hold()
 
     def _probe_residents(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Matches]:
-        """The residents that a batch probes. A separate function, so that no reference to them survives it."""
+        """The residents that a batch probes. A separate function, so that it leaves no reference to them."""
         for their_rows, probing, theirs in self._residents[side.other].probe(hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(probing)
             yield self._check_pairs(Matches.oriented(side, batch, probing, their_rows, theirs))
@@ -168,13 +168,13 @@ class SpillingHash(JoinOperator):
             self._counters.results_missed_expected = round(self._missed_expected)
 
     def _keys_of_partitions(self) -> NDArray[np.float64]:
-        """How many different keys a partition has: s in section 5.3 of RPJ's paper."""
+        """The number of distinct keys per partition: s in section 5.3 of RPJ's paper."""
         if self._parameters.domain is None:
             return self._distinct.counts()
         return np.full(self._partitions, self._parameters.domain / self._partitions)
 
     def end(self, side: Side) -> None:
-        """Residents of the other side wait only for what this side has on disk."""
+        """From now on, residents of the other side only wait for rows of this side on disk."""
         self._arrivals.ended[side] = True
         over = np.flatnonzero((self._reported.spilled[side] == 0) & (self._residents[side.other].sizes > 0))
         if len(over):
@@ -198,14 +198,14 @@ class SpillingHash(JoinOperator):
                 return
 
     def _shrink(self, memory: int) -> None:
-        """Let residents leave until they take no more than this."""
+        """Evict residents until they take at most this much memory."""
         while (used := self._budget.measure(*self._resident())) > memory:
             rows, _ = self._resident()
             if not self._flush(int(np.ceil(rows * (used - memory) / used))):
                 return
 
     def _flush(self, need: int, policy: Policy | None = None) -> bool:
-        """Spill at least the given number of rows; False if there are none."""
+        """Spill at least this many rows; False if there are none."""
         held = ResidentCounts(
             np.array([side.sizes for side in self._residents]), self._arrivals.probabilities(), self._reported.spilled
         )
@@ -228,7 +228,7 @@ class SpillingHash(JoinOperator):
                 self._reported.record_flush(side, j, leaving.arrived, tick)
                 for rows in leaving.chunks(self._memory.chunk_rows(page_rows)):
                     writer.write(rows)
-                    del rows  # before the next are copied
+                    del rows  # before the next rows are copied
                 writer.end_run()
                 written.append(j)
             for j, run in zip(written, writer.close(), strict=True):
@@ -240,7 +240,7 @@ class SpillingHash(JoinOperator):
         return True
 
     def _shed(self, victims: list[Victim]) -> None:
-        """Drop the rows and count the results of later arrivals that are lost."""
+        """Drop the rows and count the lost results of later arrivals."""
         tick = self._clock.tick()
         for side in Side:
             counts = {v.partition: v.rows for v in victims if v.side is side}
@@ -263,7 +263,7 @@ class SpillingHash(JoinOperator):
     # Tasks
 
     def _react(self, next_task: Callable[[], Task | None]) -> Iterator[Matches]:
-        """Run all tasks, one after the other. Yields at least once after each."""
+        """Run all tasks in sequence. Yields at least once after each."""
         while True:
             yield from self._finish_open()
             self._open = next_task()
@@ -274,7 +274,7 @@ class SpillingHash(JoinOperator):
             yield no_matches(self._schemas)
 
     def _finish_open(self) -> Iterator[Matches]:
-        """The rest of the open task."""
+        """Finish the open task."""
         while self._stored:
             pair = self._stored.pop(0)
             left, right = (self._store.read(block) for block in pair)
@@ -290,18 +290,18 @@ class SpillingHash(JoinOperator):
             self._open = None
 
     def _meet_disk(self, side: Side, partition: int) -> Task:
-        """Join the residents of a partition with what the other side has of it on disk (RPJ Fig. 5)."""
+        """Join the residents of a partition with the other side's rows on disk (RPJ Fig. 5)."""
         mine = self._residents[side].partition(partition)
         for run in self._runs_of(side.other, partition):
             for theirs in self._loaded_chunks(side.other, run):
                 left, right = (mine, theirs) if side is Side.LEFT else (theirs, mine)
                 yield from self._meet(partition, left, right)
         self._budget.release(LOADED)
-        # The tick separates the rows that took part from those that arrive later: one, at the end.
+        # The tick, taken at the end, separates the rows that took part from those that arrive later.
         self._reported.met_disk(side, partition, self._clock.tick())
 
     def _loaded_chunks(self, side: Side, run: HashRun) -> Iterator[Stayed]:
-        """The rows of a run, as many pages at a time as fit in the memory for tasks."""
+        """The rows of a run, in chunks of as many pages as fit in the memory for tasks."""
         page = 0
         weights = np.diff(run.starts) * self._memory.weigh(1, run.row_bytes)
         while page < run.pages:
@@ -312,7 +312,7 @@ class SpillingHash(JoinOperator):
             page += pages
 
     def _can_merge(self, partition: int) -> bool:
-        """Whether two matches of the partition can be merged in the memory that the residents leave free."""
+        """Whether two matches of the partition can be merged in the memory left free by residents."""
         return len(self._to_merge(partition, self._memory.tasks, 2)) >= 2
 
     def _merge_some(self, partition: int, most: int) -> Task:
@@ -321,7 +321,7 @@ class SpillingHash(JoinOperator):
         yield from self._merge(partition, self._to_merge(partition, memory, most), memory)
 
     def _merge_partitions(self, partitions: Iterable[int]) -> Task:
-        """Merge as much as is finished before arrivals are taken: once, one partition, or all of them."""
+        """Merge as much as has to be completed before arrivals are processed: once, one partition, or all of them."""
         for partition in partitions:
             while self._can_merge(partition):
                 yield from self._merge_some(partition, self._parameters.fan_in)
@@ -331,7 +331,7 @@ class SpillingHash(JoinOperator):
                 return
 
     def _finish(self, partition: int) -> Task:
-        """Find everything that is missing of a partition. No row is resident any more, no run is needed after it."""
+        """Find all missing pairs of a partition. No rows are resident any more, and its runs can be removed."""
         if self._reported.disk_pairs[partition]:
             self._counters.merges += 1
             before = self._pages_in_sequence
@@ -384,7 +384,7 @@ class SpillingHash(JoinOperator):
         return self._counters.pages_read_sequential + self._counters.pages_written
 
     def _to_merge(self, partition: int, memory: float, most: int) -> list[Match]:
-        """The smallest matches of which a page per run fits in memory, in addition to the write buffers."""
+        """The smallest matches, as long as one page per run fits in memory in addition to the write buffers."""
         chosen: list[Match] = []
         used = kept_back = 0.0
         for match in sorted(self._matches[partition], key=lambda match: match.rows)[:most]:
@@ -397,7 +397,7 @@ class SpillingHash(JoinOperator):
         return chosen
 
     def _kept_back(self, runs: list[HashRun]) -> float:
-        """What the rows take that wait for a full page of each side."""
+        """The memory of rows that wait for a full page, on each side."""
         return 2 * max(self._memory.weigh(run.page_rows - 1, (run.page_rows - 1) * run.row_bytes) for run in runs)
 
     def _replace(self, partition: int, old: list[Match], new: Match | None) -> None:
@@ -426,7 +426,7 @@ class SpillingHash(JoinOperator):
     def _meet(
         self, partition: int, left: Stayed, right: Stayed, loaded: tuple[LoadedRows, LoadedRows] | None = None
     ) -> Iterator[Matches]:
-        """The pairs of these rows that are not out yet."""
+        """The pairs of these rows that have not been emitted yet."""
         table = HashTable()
         table.insert(right.hashes)
         for lefts, rights in table.find(left.hashes, MOST_PAIRS):
@@ -494,7 +494,7 @@ class SpillingHash(JoinOperator):
         self._version = manifest.version
         self._named = set(manifest.segments)
         state = manifest.state
-        self._divide(len(state["matches"]))  # the number of partitions in the snapshot, whatever the memory is now
+        self._divide(len(state["matches"]))  # the number of partitions in the snapshot, even if the memory has changed
         self._clock = Clock(state["clock"])
         self._arrivals.restore(state["arrivals"])
         self._distinct.restore(state["distinct"])
@@ -509,5 +509,5 @@ class SpillingHash(JoinOperator):
         self._stored = [(Block.from_json(left), Block.from_json(right)) for left, right in state["results"]]
         for side in Side:
             self._saved[side].load(self._residents[side], state["residents"][side])
-        self._shrink(self._memory.residents)  # memory may be less than it was
+        self._shrink(self._memory.residents)  # there may be less memory than before
         self._hold()

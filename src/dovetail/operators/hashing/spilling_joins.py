@@ -1,7 +1,7 @@
 """The hash joins that spill: XJoin, HMJ, DPHJ and RPJ.
 
-They share their state and its tasks (spilling.py). They differ in the policy that chooses what is spilled when memory
-is full (flushing.py), and in the task that runs while sources stall.
+They share their state and its tasks (spilling.py). They differ in the policy that chooses what to spill (flushing.py)
+and in the task that runs while sources stall.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class XJoin(SpillingHash):
         cleanup    flush all, then disk x disk, partition by partition
 
     Guarantee: every matching pair exactly once. Pairs joined in memory are recognised by the residence of their rows,
-    pairs of the reactive phase by the ticks at which it ran. Memory keeps to any budget of at least four blocks.
+    pairs of the reactive phase by the ticks at which it ran. Any budget of at least four blocks is kept.
 
     Urhan and Franklin, XJoin: a reactively-scheduled pipelined join operator, IEEE Data Eng. Bull. 2000; as described
     in Tao et al., RPJ, SIGMOD 2005, section 2.1.
 
     Deviations: batches instead of tuples. Runs are sorted by hash when they are spilled, so that disk x disk is a
     merge. In the second duplicate condition, which is printed with the index of another partition, all times of the
-    row's own partition count. A partition is not joined with the disk again before new rows have arrived that it could
+    row's own partition count. A partition is joined with the disk again only after new rows have arrived that it could
     match.
     """
 
@@ -63,7 +63,7 @@ class Hmj(SpillingHash):
         cleanup    flush all, then merge to the end
 
     Guarantee: every matching pair exactly once: rows of the k-th runs were joined in memory, rows of merged runs in the
-    merge. Memory keeps to any budget of at least four blocks.
+    merge. Any budget of at least four blocks is kept.
 
     Mokbel, Lu and Aref, Hash-merge join: a non-blocking join algorithm for producing fast and early join results, ICDE
     2004; as described in Tao et al., RPJ, SIGMOD 2005, section 2.2.
@@ -93,14 +93,14 @@ class Dphj(SpillingHash):
         reactive   nothing
         cleanup    flush all, then disk x disk, partition by partition
 
-    Guarantee: every matching pair exactly once, by the stays of rows in memory. Memory keeps to any budget of at least
-    four blocks.
+    Guarantee: every matching pair exactly once, by the periods that rows spent in memory. Any budget of at least four
+    blocks is kept.
 
     Ives, Florescu, Friedman, Levy and Weld, An adaptive query execution system for data integration, SIGMOD 1999,
     section 4.2.2 (incremental symmetric flush).
 
-    Deviations: batches instead of tuples. Rows of a partition that has been spilled are kept until memory is full the
-    next time, instead of being written at once: until then they are joined with each other.
+    Deviations: batches instead of tuples. Rows of a partition that was spilled before are kept until memory is full
+    again, instead of being written at once: until then they are joined with each other.
     """
 
     spec: ClassVar[OperatorSpec] = OperatorSpec(name="dphj", parameters=HASH_PARAMETERS)
@@ -116,7 +116,7 @@ class Promise(NamedTuple):
 
     results: float
     cost: float
-    side: Side | None  # of the partition in memory; None for disk with disk
+    side: Side | None  # side of the partition in memory; None for disk with disk
     partition: int
 
     @property
@@ -136,21 +136,21 @@ class Rpj(SpillingHash):
 
     Guarantee: every matching pair exactly once. Pairs of rows are skipped if they were in memory together, if an
     md-task found one in memory and the other on disk, or if their runs have been merged with each other. Given the
-    arrival statistics, the flush keeps the rows with the most expected results (Lemma 1). Memory keeps to any budget of
-    at least four blocks.
+    arrival statistics, the flush keeps the rows with the most expected results (Lemma 1). Any budget of at least four
+    blocks is kept.
 
     Tao, Yiu, Papadias, Hadjieleftheriou and Mamoulis, RPJ: producing fast join results on streams through rate-based
     optimization, SIGMOD 2005.
 
     Deviations: batches instead of tuples; time is counted in arrivals. A flush precedes the insertion of the batch that
-    needs the memory. Fig. 4 loops on the rows to flush and sorts every run; Fig. 7 compares one and the same md-task
-    with both rows; a reactive stage without a promising task waits for data. A spilled row counts the pairs with rows
-    that were on disk when it arrived. Merge passes are computed from runs, and are at least one. A dd-task is expected
-    to cost what it does here, where a merge reads many pages of a run at once; in print every page is charged at
-    random, so that RPJ prefers md-tasks that yield less (`passes="pages"` is as printed). A dd-task can yield to
-    arrivals between two merges (`handover`). The last merge of the cleanup writes nothing. Beyond the paper: bands and
-    distances (operators/hashing/cell_keys.py), and load shedding that counts what it costs (`shed`). The paper's
-    variants with one kind of task each (section 6.2) are `tasks="md"` and `tasks="dd"`.
+    needs the memory. Fig. 4 loops on the rows to flush and sorts every run; Fig. 7 compares the same md-task with both
+    rows; a reactive stage without a promising task waits for data. A spilled row counts the pairs with rows that were
+    on disk when it arrived. Merge passes are computed from runs, and are at least one. The expected cost of a dd-task
+    is its cost here, where a merge reads many pages of a run at once; in print every page is charged as random, so RPJ
+    prefers md-tasks that yield less (`passes="pages"` is as printed). A dd-task can yield to arrivals between two
+    merges (`handover`). The last merge of the cleanup writes nothing. Beyond the paper: bands and distances
+    (operators/hashing/cell_keys.py), and load shedding with a count of lost results (`shed`). The paper's variants with
+    a single kind of task (section 6.2) are `tasks="md"` and `tasks="dd"`.
     """
 
     spec: ClassVar[OperatorSpec] = OperatorSpec(name="rpj", parameters=HASH_PARAMETERS)
@@ -198,13 +198,13 @@ class Rpj(SpillingHash):
         """Every page is read and written in every pass."""
         runs = [self._runs_of(side, partition) for side in Side]
         pages = [sum(run.pages for run in of_side) for of_side in runs]
-        if self._parameters.passes == "pages":  # as printed: passes by pages, each page at random
+        if self._parameters.passes == "pages":  # as printed: passes by pages, each page as a random read
             return 2 * self._parameters.random_cost * sum(pages) * self._passes(max(pages))
         once = sum(map(self._cost_of_reading, runs)) + sum(pages) * self._parameters.sequential_cost
         return once * self._passes(max(map(len, runs)))
 
     def _cost_of_reading(self, runs: list[HashRun]) -> float:
-        """One random read per run, sequential ones for its other pages."""
+        """One random read per run, sequential reads for its other pages."""
         pages = sum(run.pages for run in runs)
         return len(runs) * self._parameters.random_cost + (pages - len(runs)) * self._parameters.sequential_cost
 

@@ -1,1 +1,1 @@
-"""Joins of several inputs: residents with an index per attribute, blocks on disk, and what rows are worth."""
+"""Joins of several inputs: residents with an index per attribute, blocks on disk, and eviction policies."""

@@ -1,19 +1,20 @@
-"""Rows by their worth: the expected number of future results of each row, over the whole join.
+"""Ranks rows for eviction by worth: the expected number of future results of each row, over the whole join.
 
-A resident row yields a result when rows of the other inputs complete it: one that arrives, all others resident at that
-time. The condition's links are taken as a tree; two sums are propagated along every link, over the input behind it and
-all inputs behind that (as in counting the results of a tree-shaped join without enumerating them):
+A resident row yields a result when rows of the other inputs complete it: one that arrives, and resident rows of all
+others. The condition's links are treated as a tree. Two sums are propagated along every link, over the input behind it
+and all inputs behind that (as when counting the results of a tree-shaped join without enumerating them):
 
     held(key)     combinations of resident rows behind the link that match the key
-    coming(key)   the same with one row of them still to arrive, predicted from arrivals so far
+    coming(key)   the same with one row still to arrive, predicted from the arrivals so far
 
     worth of a row = sum over its links of coming(link) x the product of held over its other links
 
 A block of the rows with the least worth is evicted; the input whose block is worth the least is the victim. Inputs are
-not kept at equal numbers: a few rows of an input that all others need can be worth more than many of another.
+not kept at equal sizes: a few rows of an input that all others need can be worth more than many rows of another.
 
-The frequency of a key is counted for equalities; for ranges it is estimated from a sample of arrivals. The matches of
-an arriving row behind its other links are estimated by the mean over the sample. Both take a share of the memory.
+The frequency of a key is counted for equalities, and estimated from a sample of arrivals for ranges. The matches of an
+arriving row behind its other links are estimated by the mean over the sample. Counts and samples take a share of the
+memory.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dovetail.operators.multiway.multiway import Multiway
 from dovetail.storage.blocks import Block, BlockStore
 
 LINES = 2
-BYTES = 2  # of a counter
+BYTES = 2  # per counter
 FULL = 2**15
 UNSEEN = 0.5  # the assumed count of a key that has not arrived yet
 
@@ -47,7 +48,7 @@ class KeyCounts:
     def add(self, codes: Codes) -> None:
         codes, times = np.unique(codes, return_counts=True)
         places = self._places(codes)
-        # Conservative: no counter gets larger than the code that raises it can have come.
+        # Conservative update: a counter never exceeds the number of times that the code raising it can have occurred.
         counted = np.min([line[at] for line, at in zip(self._counts, places, strict=True)], axis=0) + times
         for line, at in zip(self._counts, places, strict=True):
             np.maximum.at(line, at, counted.astype(np.uint16))
@@ -71,7 +72,7 @@ class KeyCounts:
 
     @classmethod
     def read(cls, counts: bytes, total: int) -> KeyCounts:
-        """As it was when it became bytes."""
+        """Restore the counts from bytes."""
         found = cls(0)
         found._counts = np.frombuffer(counts, np.uint16).reshape(LINES, -1).copy()
         found._total = total
@@ -88,7 +89,7 @@ CODE_BYTES = 8
 
 
 class ArrivalSketch:
-    """Takes about `nbytes` for each of the attributes, most of them for counters."""
+    """Statistics of arrivals. Takes about `nbytes` per attribute, most of them for counters."""
 
     def __init__(self, attributes: Sequence[Attribute], nbytes: int, rng: np.random.Generator) -> None:
         self._rows = max(FEWEST, nbytes // 4 // CODE_BYTES)
@@ -98,7 +99,7 @@ class ArrivalSketch:
         }
         self._rng = rng
         self._seen = 0
-        self.rate = 0.0  # rows lately, in units that are the same for all inputs
+        self.rate = 0.0  # recent rows, in units that are the same for all inputs
 
     def __len__(self) -> int:
         return min(self._seen, self._rows)
@@ -111,7 +112,7 @@ class ArrivalSketch:
         for attribute, counts in self.counts.items():
             counts.add(batch.codes(attribute))
         rows, fitting = len(batch), max(0, min(len(batch), self._rows - self._seen))
-        # A reservoir: each arrived row is in it with the same probability (Vitter, 1985).
+        # Reservoir sampling: each arrived row is in the sample with the same probability (Vitter, 1985).
         late = np.arange(fitting, rows)
         places = self._rng.integers(0, self._seen + late + 1)
         chosen = np.flatnonzero(places < self._rows)
@@ -126,7 +127,7 @@ class ArrivalSketch:
         self.rate *= DECAY
 
     def save(self, store: BlockStore, stem: str) -> dict[str, Any]:
-        """Write the sample and the counters, a row for each attribute."""
+        """Write the sample and the counters, one row per attribute."""
         columns = {
             "codes": pa.array([self._codes[attribute] for attribute in self.counts], pa.list_(pa.int64())),
             "counts": pa.array([counts.to_bytes() for counts in self.counts.values()], pa.binary()),
@@ -136,7 +137,7 @@ class ArrivalSketch:
         return {"block": block.to_json(), "rows": self._rows, "seen": self._seen, "rate": self.rate}
 
     def restore(self, fields: Mapping[str, Any], store: BlockStore) -> None:
-        """With less memory than before, the sample is a part of what it was."""
+        """Restore. With less memory than before, only a part of the sample is kept."""
         saved = store.read(Block.from_json(fields["block"]))
         self._rows = min(self._rows, fields["rows"])
         self._seen, self.rate = fields["seen"], fields["rate"]
@@ -148,22 +149,22 @@ class ArrivalSketch:
 FEWEST = 16  # counters and sampled rows
 
 
-SHARE = 0.03  # of the memory that counters and samples take
-WEIGHING_BYTES = 40  # of a resident row and attribute, while rows are weighed: sorted codes, two sums, its worth
-CHUNK = 1 << 16  # rows that are weighed at once
+SHARE = 0.03  # share of the memory for counters and samples
+WEIGHING_BYTES = 40  # per resident row and attribute while rows are weighed: sorted codes, two sums, the worth
+CHUNK = 1 << 16  # rows weighed at a time
 
 Weights = NDArray[np.float64]
 CodesOf = Callable[[Attribute], Codes]
 
 
 class _Behind(NamedTuple):
-    """Sorted codes with running sums of their weights: the sum over any range of codes by two look-ups."""
+    """Sorted codes with prefix sums of their weights: two look-ups give the sum over any range of codes."""
 
     codes: Codes
     held: Weights
     coming: Weights
-    counts: KeyCounts | None  # the frequency of keys that are not among the codes;
-    rate: float  # times this
+    counts: KeyCounts | None  # the frequency of keys that are not among the codes,
+    rate: float  # multiplied by this
 
     @classmethod
     def from_codes(cls, codes: Codes, held: Weights, coming: Weights, counts: KeyCounts | None, rate: float) -> _Behind:
@@ -172,11 +173,11 @@ class _Behind(NamedTuple):
         return cls(codes[order], sums[0], sums[1], counts, rate)
 
     def weigh_codes(self, link: Link, known: str, codes: Codes) -> tuple[Weights, Weights]:
-        """What each code of the input `known` has behind the link: held, coming."""
+        """The sums behind the link for each code of the input `known`: held, coming."""
         held, coming = np.empty(len(codes)), np.empty(len(codes))
         for start in range(0, len(codes), CHUNK):
             some = codes[start : start + CHUNK]
-            order = np.argsort(some)  # sorted codes are looked up several times as fast
+            order = np.argsort(some)  # searching for sorted codes is several times as fast
             places = start + order
             held[places], coming[places] = self._weigh_sorted(link, known, some[order])
         return held, coming
@@ -211,7 +212,7 @@ class ExpectedResultsPolicy:
         self._arrivals[alias].add(batch)
 
     def on_results(self, rows: Partial, tables: Mapping[str, ProbeTable]) -> None:
-        """Expected results predict better than past ones."""
+        """Unused: expected results predict better than past ones."""
 
     def on_kept(self, alias: str, batch: Batch) -> None: ...
 
@@ -228,7 +229,7 @@ class ExpectedResultsPolicy:
             arrivals.restore(fields["arrivals"][alias], store)
 
     def flush(self) -> bool:
-        """Evict a block; False if there is none."""
+        """Evict a block; False if there are no rows."""
         state = self._state
         best: tuple[float, str, Rows] | None = None
         for alias, worth in self.of_all().items():
@@ -259,7 +260,7 @@ class ExpectedResultsPolicy:
     def _combine_links(
         self, alias: str, towards: Link | None, codes: CodesOf, known: dict[tuple[str, Link], _Behind]
     ) -> tuple[Weights, Weights]:
-        """For rows of an input: held and coming over all its links but one."""
+        """For rows of an input: held and coming over all its links except one."""
         held: Weights = np.ones(1)
         coming: Weights = np.zeros(1)
         for link in self._tree:
@@ -269,7 +270,7 @@ class ExpectedResultsPolicy:
         return held, coming
 
     def _sums_behind(self, alias: str, link: Link, known: dict[tuple[str, Link], _Behind]) -> _Behind:
-        """What lies behind a link, seen from an input."""
+        """The sums behind a link, seen from one input."""
         (other,) = link.ends - {alias}
         if (other, link) not in known:
             residents, arrivals = self._state.residents[other], self._arrivals[other]

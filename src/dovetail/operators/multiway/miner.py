@@ -1,24 +1,22 @@
-"""MINER: the adaptive join of three and more inputs, along chains, stars and trees, by equality and by range.
+"""MINER: the adaptive join of three or more inputs, along chains, stars and trees, by equality and by range.
 
     arriving   batch --> probe one input after the other, most selective first --> results
                      \\-> keep, in an index per join attribute; when full, evict a block of the least useful rows
     reactive   blocks x blocks x … as an odometer over all inputs, re-entrant (spilled_blocks.py)
     cleanup    flush all residents, then blocks x blocks x … to the end
 
-Guarantee: every matching combination exactly once. Those whose rows were all in memory when the last of them arrived
-are recognised by the residence rule, max(arrived) < min(left), and skipped by the block join. The budget is kept.
+Guarantee: every matching combination exactly once, within the budget. Combinations whose rows were all in memory when
+the last of them arrived are recognised by the residence rule, max(arrived) < min(left), and skipped by the block join.
 
 Which rows are the least useful (`policy`):
-    benefit    as published: of the largest input, the area of an attribute with the fewest results per row
-    worth      the rows with the fewest expected results over the whole join (expected_results.py)
 
 Bornea, Vassalos, Kotidis, Deligiannakis, Adaptive Join Operators for Result Rate Optimization on Streaming Inputs,
 TKDE 2010, section 4.
 
-Deviations: batches instead of tuples. The order of probing only takes links from inputs that are joined to inputs that
-are not; as printed it could jump. Equalities are used transitively, so one attribute shared by all inputs needs no
-case of its own. Edges beyond a tree are checked as soon as both ends are joined. A band or an inequality is a range in
-the index of the other attribute; strings, and several equalities together, are ordered by hash.
+Deviations: batches instead of tuples. The order of probing only follows links from inputs already joined to inputs that
+are not; as printed it could jump. Equalities are used transitively, so one attribute shared by all inputs is not a
+special case. Edges beyond a tree are checked as soon as both ends are joined. A band or an inequality is a range in the
+index of the other attribute; strings, and several equalities together, are ordered by hash.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class BenefitPolicy:
         self.regions = {a: Regions(self._policy) for found in state.residents.values() for a in found.attributes}
 
     def on_arrival(self, alias: str, batch: Batch) -> None:
-        """Arriving rows carry no information yet."""
+        """Unused: arriving rows carry no information yet."""
 
     def on_results(self, rows: Partial, tables: Mapping[str, ProbeTable]) -> None:
         for alias, taken in rows.items():
@@ -61,7 +59,7 @@ class BenefitPolicy:
             self.regions[attribute].add(batch.codes(attribute))
 
     def flush(self) -> bool:
-        """Evict a block; False if there is none."""
+        """Evict a block; False if there are no rows."""
         residents = self._state.residents
         alias = max(residents, key=lambda a: len(residents[a]))
         mine = residents[alias]
@@ -87,7 +85,7 @@ class BenefitPolicy:
         return []
 
     def forgotten(self, alias: str) -> None:
-        """All rows of an input have left."""
+        """Called when all rows of an input have been removed."""
         for attribute in self._state.residents[alias].attributes:
             self.regions[attribute] = Regions(self._policy)
 
@@ -115,7 +113,7 @@ class BenefitPolicy:
 
 
 class FlushingPolicy(Protocol):
-    """Chooses the rows to evict, from the observed results."""
+    """Chooses the rows to evict, from the results observed so far."""
 
     def on_arrival(self, alias: str, batch: Batch) -> None: ...
     def on_results(self, rows: Partial, tables: Mapping[str, ProbeTable]) -> None: ...
@@ -123,10 +121,10 @@ class FlushingPolicy(Protocol):
     def forgotten(self, alias: str) -> None: ...
     def flush(self) -> bool: ...
     def save(self, store: BlockStore) -> dict[str, Any]:
-        """What it has learned, ready for JSON; the bulk of it is in blocks."""
+        """The learned state, ready for JSON; its bulk is in blocks."""
 
     def restore(self, fields: Mapping[str, Any], store: BlockStore) -> None:
-        """Go on from there; the residents follow, by `on_kept`."""
+        """Restore the learned state; the residents follow through `on_kept`."""
 
     @property
     def names(self) -> list[str]:
@@ -215,7 +213,7 @@ class Miner(MultiwayOperator):
         super().restore(manifest)
 
     def _note_restored(self, alias: str, batch: Batch) -> None:
-        if not self._has_learned:  # the state is of 0.1.0: it knows of no others that came
+        if not self._has_learned:  # state of 0.1.0 does not record earlier arrivals
             self._policy.on_arrival(alias, batch)
         self._policy.on_kept(alias, batch)
 
@@ -227,7 +225,7 @@ class Miner(MultiwayOperator):
         return True
 
     def _flush_all(self) -> None:
-        """Rows in the order of an attribute, so that each block covers a small range of it."""
+        """Evict all rows, ordered by an attribute, so that each block covers a small range of it."""
         for alias, residents in self._state.residents.items():
             if len(residents):
                 order = np.argsort(residents.codes(residents.attributes[0]), kind="stable")

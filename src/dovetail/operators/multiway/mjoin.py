@@ -1,4 +1,4 @@
-"""MJoin: the symmetric hash join of three and more inputs on one attribute that they all share.
+"""MJoin: the symmetric hash join of three or more inputs on one attribute that they all share.
 
     arriving   batch --> probe the other inputs, most selective first --> results
                      \\-> keep, in a bucket; when full, spill the largest bucket, from all inputs at once
@@ -11,9 +11,9 @@ Guarantee: every matching combination exactly once, within the budget. Rows of o
 Viglas, Naughton, Burger, Maximizing the output rate of multi-way join queries over streaming information sources,
 VLDB 2003; as described in Adaptive Join Operators (TKDE 2010), section 2, with XJoin's choice of the largest bucket.
 
-Deviations: batches instead of tuples; they probe before they are kept. Buckets only define what is spilled together:
-rows are found by a hash table over codes. Results found in memory are recognised by the residence rule. The paper's
-extension to several attributes, which evicts rows at random, is left out: `miner` is for those.
+Deviations: batches instead of tuples; they probe before they are kept. Buckets only determine which rows are spilled
+together; rows are found in a hash table over codes. Results found in memory are recognised by the residence rule. The
+paper's extension to several attributes, which evicts rows at random, is left out: use `miner` for those.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Mjoin(MultiwayOperator):
         state.keep(alias, arriving, np.zeros(len(arriving), np.bool_))
 
     def _flush(self) -> bool:
-        """Spill the bucket with the most rows, from every input; False if there are no rows."""
+        """Spill the bucket with the most rows from every input; False if there are no rows."""
         buckets = {alias: self._bucket_of(alias) for alias in self._state.residents}
         sizes = sum(np.bincount(found, minlength=self._buckets) for found in buckets.values())
         largest = int(np.argmax(sizes))

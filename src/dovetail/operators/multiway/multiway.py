@@ -1,10 +1,10 @@
-"""The state of a join of several inputs that spills: residents of each input, blocks on disk, one clock.
+"""The state of a spilling join of several inputs: residents of each input, blocks on disk, one clock.
 
     take_in --> probe --> (evict, as often as needed) --> keep        an arriving batch
     left_over                                                         blocks against blocks, re-entrant
 
-Which rows to evict is for the operator to say. A batch probes before anything is evicted for it, and is never evicted
-by its own arrival; so a result was found online if and only if all stays of its rows overlap.
+The operator decides which rows to evict. A batch probes before anything is evicted for it, and its own arrival never
+evicts it. So a result was found online if and only if the residence periods of all its rows overlap.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
 
-ROW_BYTES = 200  # of a row, where a budget is in rows
-SCRATCH_BYTES = 16_000_000  # that work on residents may take beside the budget
-SMALLEST_PART = 64 * 1024  # bytes of residents that are packed together
+ROW_BYTES = 200  # per row, if the budget is in rows
+SCRATCH_BYTES = 16_000_000  # that work on residents may take in addition to the budget
+SMALLEST_PART = 64 * 1024  # minimal bytes of residents that are packed together
 
 
 class Multiway:
     def __init__(self, workspace: Workspace, flush: Callable[[], bool]) -> None:
-        """`flush` evicts some rows, and says whether there were any."""
+        """`flush` evicts some rows, and returns whether there were any."""
         graph, budget, blocks = workspace.graph, workspace.budget, workspace.blocks
         self.graph = graph
         self.paths = Paths(graph)
@@ -62,7 +62,7 @@ class Multiway:
         self._counters = workspace.counters
         self._clock = Clock()
         self._aside = 0
-        self._beside = dict.fromkeys(graph.aliases, 0)  # bytes for each resident row of an input
+        self._beside = dict.fromkeys(graph.aliases, 0)  # bytes per resident row of an input
         self._flush = flush
         self._saved = {
             a: ResidentSnapshot(blocks, resident_schema(graph.schemas[a], self.paths.attributes[a]), a)
@@ -71,12 +71,12 @@ class Multiway:
         self._left_over = SpilledBlocks(self.paths, blocks, budget, self.shares, self._free_memory)
 
     def take_in(self, alias: str, batch: pa.RecordBatch) -> Batch:
-        """The rows that can match at all, with the time of their arrival."""
+        """The rows that can match, with their tick of arrival."""
         attributes = self.paths.attributes[alias]
         return Batch.arriving(attributes, encode_keys(self.graph, alias, attributes, batch), self._clock.tick())
 
     def probe(self, alias: str, arriving: Batch, hops: Sequence[Hop], tally: Tally) -> Iterator[Partial]:
-        """Results of arriving rows with residents, as row numbers; those of `alias` are rows of the batch."""
+        """Results of arriving rows with residents, as row numbers; numbers of `alias` are rows of the batch."""
         tables = self.tables(alias, arriving)
         if not len(arriving) or not all(len(table) for table in tables.values()):
             return
@@ -91,7 +91,7 @@ class Multiway:
             yield rows if good is None else {a: taken[good] for a, taken in rows.items()}
 
     def tables(self, alias: str, arriving: Batch) -> dict[str, ProbeTable]:
-        """What a batch is joined with, and the batch itself."""
+        """The residents of the other inputs, and the batch itself."""
         return {**self.residents, alias: arriving}
 
     def results(self, alias: str, arriving: Batch, rows: Partial) -> Matches:
@@ -103,24 +103,24 @@ class Multiway:
         return not all(self.ended[a] for a in others) or any(self._left_over.has(a) for a in others)
 
     def free_memory(self, alias: str, arriving: Batch) -> None:
-        """Evict until the batch fits."""
+        """Evict residents until the batch fits."""
         mine = self.residents[alias]
         while self.resident_size + self._budget.measure(len(arriving), mine.nbytes_for(arriving)) > self._memory:
             if not self._left_over.release() and not self._flush():
                 return
 
     def _free_memory(self) -> None:
-        """Blocks are about to be loaded."""
+        """Called before blocks are loaded."""
         while self.resident_size > self._for_residents(self.shares.residents) and self._flush():
             pass
 
     @property
     def _memory(self) -> int:
-        """How much residents may take."""
+        """The memory for residents."""
         return self._for_residents(self.shares.residents if self._left_over.is_loaded else self.shares.alone)
 
     def _for_residents(self, share: int) -> int:
-        """What is left of a share."""
+        """What remains of a share after the memory that is set aside."""
         return share - self._aside
 
     def keep(self, alias: str, arriving: Batch, used: Flags) -> None:
@@ -129,12 +129,12 @@ class Multiway:
         self.hold()
 
     def block_size(self, alias: str) -> int:
-        """How many rows of an input make a block, with what they take when it is read back."""
+        """The number of rows of an input in a block, counting the memory they take when read back."""
         beside = extra_bytes(1, len(self.paths.attributes[alias])) if self._budget.unit == "bytes" else 0
         return max(1, self.shares.block // (self.row_size(alias, stored=True) + beside))
 
     def set_aside(self, share: float) -> int:
-        """Take a share of the memory from the residents for something else; how many bytes that is."""
+        """Reserve a share of the memory, taken from the residents; returns its bytes."""
         if self._budget.limit is None:
             return 0
         self._aside = int(self._budget.limit * share)
@@ -143,17 +143,17 @@ class Multiway:
         return self._aside * (1 if by_bytes else ROW_BYTES)
 
     def count_beside(self, nbytes: Mapping[str, int]) -> None:
-        """Count bytes for each resident row of an input, which work on all of them takes."""
+        """Set the bytes per resident row that work on all residents of an input takes."""
         self._beside = dict(nbytes)
 
     def row_size(self, alias: str, stored: bool = False) -> int:
-        """What a row of an input takes, in the budget's unit; in memory, or stored with its extra columns."""
+        """The size of a row of an input, in the budget's unit; in memory, or stored with its extra columns."""
         residents = self.residents[alias]
         nbytes = residents.stored_bytes if stored else residents.nbytes
         return max(1, self._budget.measure(1, -(-nbytes // max(1, len(residents)))))
 
     def evict(self, chosen: Mapping[str, Rows], box: int = 0) -> None:
-        """Spill rows of inputs; all of them are evicted at one tick."""
+        """Spill rows of several inputs; all of them are evicted at one tick."""
         left = self._clock.tick()
         for alias, rows in chosen.items():
             for block in self._portions(alias, rows):
@@ -164,7 +164,7 @@ class Multiway:
         trim_heap()
 
     def _portions(self, alias: str, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Residents in batches that fit in a block each."""
+        """Residents in batches that each fit in a block."""
         most = self.shares.block if self._budget.unit == "rows" else self.block_size(alias)
         stack = [rows[start : start + most] for start in range(0, len(rows), most)][::-1]
         while stack:
@@ -180,14 +180,14 @@ class Multiway:
         self.ended[alias] = True
         for other, residents in self.residents.items():
             if len(residents) and not self.is_wanted(other):
-                residents.remove(np.arange(len(residents)))  # their partners cannot arrive any more
+                residents.remove(np.arange(len(residents)))  # no more partners can arrive
         self.hold()
 
     def left_over(self, at_end: bool = False) -> Iterator[Matches]:
         return self._left_over.join(at_end)
 
     def save(self) -> dict[str, Any]:
-        """The whole state, of which rows are on disk then; ready for JSON."""
+        """The whole state, ready for JSON; its rows are then on disk."""
         residents = {alias: self._saved[alias].save(found.held()) for alias, found in self.residents.items()}
         for found in self.residents.values():
             found.saved()
@@ -195,7 +195,7 @@ class Multiway:
         return {"ended": self.ended, "clock": self._clock.now, "residents": residents, "left over": left_over}
 
     def restore(self, state: Mapping[str, Any]) -> Iterator[tuple[str, Batch]]:
-        """Gives the rows that are resident again."""
+        """Restore the state; yields the rows that are resident again."""
         self.ended = dict(state["ended"])
         self._clock = Clock(state["clock"])
         self._left_over.restore(state["left over"])
@@ -208,7 +208,7 @@ class Multiway:
         self.hold()
 
     def fit(self) -> None:
-        """Evict until the residents are within the memory, which may have become less."""
+        """Evict until the residents fit in memory, which may have been reduced."""
         while self.resident_size > self._memory and self._flush():
             pass
 
@@ -219,18 +219,18 @@ class Multiway:
 
     @property
     def _beside_rows(self) -> int:
-        """What work on all residents takes, as far as it is more than every join may take beside its budget."""
+        """The memory for work on all residents, beyond what every join may take in addition to its budget."""
         nbytes = sum(len(found) * self._beside[alias] for alias, found in self.residents.items())
         return self._budget.measure(0, max(0, nbytes - SCRATCH_BYTES))
 
     @property
     def blocks(self) -> list[Block]:
-        """What is on disk."""
+        """All blocks on disk."""
         return self._left_over.blocks
 
     @property
     def names(self) -> list[str]:
-        """The names of all files that a saved state needs."""
+        """The names of all files that the saved state needs."""
         return [*(name for saved in self._saved.values() for name in saved.names), *(b.name for b in self.blocks)]
 
     @property
@@ -250,7 +250,7 @@ class Multiway:
 
 
 class MultiwayOperator(JoinOperator):
-    """What the operators on this state share: all but which rows are probed first, and which are evicted."""
+    """The common part of the operators on this state; they differ in the order of probing and in eviction."""
 
     _selectivities: Selectivities
 
@@ -275,7 +275,7 @@ class MultiwayOperator(JoinOperator):
 
     def restore(self, manifest: Manifest) -> None:
         self._version = manifest.version
-        if (counted := manifest.state.get("selectivities")) is not None:  # 0.1.0 has none
+        if (counted := manifest.state.get("selectivities")) is not None:  # state of 0.1.0 has none
             self._selectivities.restore(counted)
         for alias, batch in self._state.restore(manifest.state):
             self._note_restored(alias, batch)
@@ -287,7 +287,7 @@ class MultiwayOperator(JoinOperator):
 
     @abstractmethod
     def _flush(self) -> bool:
-        """Evict some rows; False where there are none."""
+        """Evict some rows; False if there are none."""
 
     def _flush_all(self) -> None:
         """Evict all rows."""
@@ -295,7 +295,7 @@ class MultiwayOperator(JoinOperator):
             pass
 
     def _note_restored(self, alias: str, batch: Batch) -> None:
-        """Rows are resident again."""
+        """Called when rows are resident again."""
 
     def _sizes(self) -> dict[str, int]:
         return {alias: len(residents) for alias, residents in self._state.residents.items()}

@@ -1,11 +1,11 @@
-"""Spilled rows, and the pending work on them: blocks against blocks of all inputs.
+"""Spilled rows of several inputs, and the pending work on them: blocks against blocks of all inputs.
 
 Rows are written under the number of a box; only blocks of one box are joined with each other. Results whose rows were
 all in memory together when the last of them arrived are recognised by the residence rule and skipped:
 
     max(arrived) < min(left)        over all rows of a result
 
-Every block has the range of codes of its rows; blocks that share no code of an equality are not read.
+Every block has the range of codes of its rows; blocks whose ranges do not overlap for an equality are not read.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from dovetail.storage.residence import Ticks
 
 
 class OdometerStep(NamedTuple):
-    """How an outer batch is joined with the others: the inner inputs from slow to fast, and how many blocks to load of
-    each."""
+    """How an outer batch is joined with the others: the inner inputs from slow to fast, and the number of blocks to
+    load of each."""
 
     order: tuple[int, ...]
     loads: tuple[int, ...]
 
 
 class Cell(NamedTuple):
-    """Join these blocks of every input. Inputs and blocks count from 0; `order` starts with the outer input."""
+    """Join these blocks of every input. Inputs and blocks are numbered from 0; `order` starts with the outer input."""
 
     order: tuple[int, ...]
     blocks: tuple[range, ...]
@@ -53,16 +53,16 @@ class Cell(NamedTuple):
 
 @dataclass(slots=True)
 class BlockOdometer:
-    """How far the blocks of all inputs have been joined with each other."""
+    """Which blocks of all inputs have been joined with each other."""
 
     joined: list[int] = field(default_factory=list)  # empty: not started
     outer: int = 0
-    order: list[int] = field(default_factory=list)  # inner inputs, slow to fast
-    loads: list[int] = field(default_factory=list)  # blocks at a time, by input
+    order: list[int] = field(default_factory=list)  # inner inputs, slowest first
+    loads: list[int] = field(default_factory=list)  # blocks to load at a time, by input
     places: list[int] = field(default_factory=list)  # the odometer, by input; empty: between two batches
 
     def advance(self, blocks: Sequence[int], turn: Callable[[int], OdometerStep]) -> Cell | None:
-        """The next step, recorded as done; None when all combinations of blocks that exist now are done."""
+        """The next step, recorded as done; None if all combinations of existing blocks are done."""
         if not self.joined:
             self.outer = min(range(len(blocks)), key=lambda i: blocks[i])
             self.joined = [0 if i == self.outer else count for i, count in enumerate(blocks)]
@@ -73,7 +73,7 @@ class BlockOdometer:
                     return None
                 self.outer = growing[0]
             if any(done == 0 for i, done in enumerate(self.joined) if i != self.outer):
-                self.joined[self.outer] = blocks[self.outer]  # no blocks to join yet: an empty box grows
+                self.joined[self.outer] = blocks[self.outer]  # no blocks to join yet: only the bounds move
                 continue
             order, loads = turn(self.outer)
             self.order, self.loads = list(order), list(loads)
@@ -84,7 +84,7 @@ class BlockOdometer:
         return cell
 
     def skip(self, cell: Cell, depth: int) -> None:
-        """Go on after a step, leaving out all that differ from it only in the inputs after `order[depth]`."""
+        """Continue after a step, skipping all that differ from it only in the inputs after `order[depth]`."""
         self.places = [taken.start for taken in cell.blocks]
         for place in range(depth, 0, -1):
             i = cell.order[place]
@@ -113,7 +113,7 @@ LOADED = "loaded blocks"
 
 
 class _Spilled(NamedTuple):
-    """A block on disk, the tick at which its rows left memory, and the least and greatest code of each attribute."""
+    """A block on disk, the eviction tick of its rows, and the least and greatest code of each attribute."""
 
     block: Block
     left: int
@@ -121,7 +121,7 @@ class _Spilled(NamedTuple):
 
 
 class _Loaded(NamedTuple):
-    """Blocks read back."""
+    """Blocks that were read back."""
 
     rows: Batch
     left: Ticks
@@ -137,16 +137,16 @@ class SpilledBlocks:
         self._store = blocks
         self._budget = budget
         self._shares = shares
-        self._free_memory = free_memory  # is called before blocks are loaded
+        self._free_memory = free_memory  # called before blocks are loaded
         self._boxes: dict[int, tuple[BlockOdometer, dict[str, list[_Spilled]]]] = {}
-        self._cell: tuple[int, Cell] | None = None  # the step that is not done, how many of its pieces are out,
+        self._cell: tuple[int, Cell] | None = None  # the unfinished step, how many of its pieces have been emitted,
         self._yielded = 0
-        self._pieces: Iterator[Matches] = iter(())  # and the following ones
+        self._pieces: Iterator[Matches] = iter(())  # and the remaining ones
         self._loaded: dict[str, tuple[tuple[int, range], _Loaded]] = {}
         self._nothing = no_matches(tuple(paths.graph.schemas.values()))
 
     def write(self, box: int, alias: str, rows: pa.RecordBatch, left: int) -> None:
-        """Store rows that left memory at that tick."""
+        """Store rows that were evicted at that tick."""
         if box not in self._boxes:
             self._boxes[box] = (BlockOdometer(), {a: [] for a in self._aliases})
         mine = Batch(self._paths.attributes[alias], rows)
@@ -155,7 +155,7 @@ class SpilledBlocks:
         self._boxes[box][1][alias].append(_Spilled(self._store.write(rows, alias), left, zones))
 
     def has(self, alias: str) -> bool:
-        """Whether any row of an input left memory."""
+        """Whether any row of an input was evicted."""
         return any(spilled[alias] for _, spilled in self._boxes.values())
 
     @property
@@ -163,7 +163,7 @@ class SpilledBlocks:
         return [s.block for _, spilled in self._boxes.values() for side in spilled.values() for s in side]
 
     def join(self, at_end: bool = False) -> Iterator[Matches]:
-        """All results that are left, one step per yield. May be dropped at any yield and called again."""
+        """All remaining results, one step per yield. It may be dropped at any yield and called again."""
         while True:
             # Not `yield from`: when this generator is dropped, the step must stay open for the next call.
             for tuples in self._pieces:
@@ -181,7 +181,7 @@ class SpilledBlocks:
         return bool(self._loaded)
 
     def release(self) -> bool:
-        """Let go of loaded blocks; an unfinished step reads them again. False if there are none."""
+        """Release loaded blocks; an unfinished step reads them again. False if there are none."""
         if not self._loaded:
             return False
         self._loaded = {}
@@ -213,12 +213,12 @@ class SpilledBlocks:
         if depth == len(hops):
             depth = yield from self._join_blocks(number, cell, hops)
         if depth < len(hops):
-            self._boxes[number][0].skip(cell, depth + 1)  # no matches in the next input, so none in the others
+            self._boxes[number][0].skip(cell, depth + 1)  # no matches in the next input, so none in later ones
         self._cell = None
         yield self._nothing  # every step yields at least once
 
     def _promising(self, number: int, cell: Cell, hops: Sequence[Hop]) -> int:
-        """How many hops may find something, by the codes that the blocks have."""
+        """How many hops may find matches, by the codes of the blocks."""
         for depth, (link, known, new, _) in enumerate(hops):
             if link.is_equality:
                 (low, high), (other_low, other_high) = (
@@ -235,7 +235,7 @@ class SpilledBlocks:
         return min(low for low, _ in zones), max(high for _, high in zones)
 
     def _join_blocks(self, number: int, cell: Cell, hops: Sequence[Hop]) -> Generator[Matches, None, int]:
-        """Results of the blocks; and how many hops were made with some partial result left over."""
+        """The results of the blocks. Returns the number of hops after which partial results remained."""
         tables = self._load(number, cell)
         outer = self._aliases[cell.order[0]]
         depth = 0
@@ -263,7 +263,7 @@ class SpilledBlocks:
         return ~met
 
     def _load(self, number: int, cell: Cell) -> dict[str, _Loaded]:
-        """The blocks of a step; those that the step before had already are kept."""
+        """Load the blocks of a step; those already loaded for the step before are reused."""
         self._free_memory()
         wanted = {alias: (number, cell.blocks[i]) for i, alias in enumerate(self._aliases)}
         self._loaded = {a: kept for a, kept in self._loaded.items() if kept[0] == wanted[a]}

@@ -1,15 +1,15 @@
-"""Merges several groups of runs into one, and joins every row with the rows of the other inputs that it can match.
+"""Merges several groups of runs into one, and joins each row with its matching rows of the other inputs.
 
-    runs of input 0  [page][page]…  \\                      / areas    rows passed, still in reach
+    runs of input 0  [page][page]…  \\                      / areas    earlier rows, still in reach
                                       pages, lowest first  --- step   new rows are joined with each other and the areas
     runs of input 1  [page][page]…  /                      \\ output   the merged group, in sweep order
 
 A step loads the pages that start lowest, as many as fit. All rows up to the start of the next page are new: no earlier
 row follows. They are joined with each other and the areas, and added to the output and the areas; rows whose interval
-ends before that point are evicted. Of each run at most one page is loaded in part, so one page per run bounds the
-pending rows (PMJ, Fig. 5).
+ends before that point are evicted. At most one page per run is partly consumed, so the pending rows are bounded by one
+page per run (PMJ, Fig. 5).
 
-A merge can be suspended at any time: it then holds no memory, and resumes at the beginning of its step.
+A merge can be suspended at any time: it then holds no memory, and resumes at the start of its step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SweepArea:
         self._pages = pages
         self._number = number  # of the input
         self._memory = memory  # for rows in memory, in the budget's unit
-        self._piece = piece  # of the rows on disk that are read at once
+        self._piece = piece  # of the rows on disk that are read at a time
         self._parts: list[Items] = []  # larger ones first
         self._spilled: list[Block] = []
         self._asleep: list[Block] = []  # the parts, while they are on disk
@@ -50,18 +50,18 @@ class SweepArea:
             self._parts.append(concat_items([older, newer]))
 
     def gather(self) -> None:
-        """What is in memory becomes one part."""
+        """Combine all parts in memory into one."""
         if len(self._parts) > 1:
             self._parts = [concat_items(self._parts)]
 
     def spill(self) -> None:
-        """Write the largest parts to disk until the others keep to their share of memory."""
+        """Write the largest parts to disk until the others fit in their share of memory."""
         while self._parts and sum(map(self._pages.size, self._parts)) > self._memory:
             for piece in self._pages.cut(self._parts.pop(0), self._piece):
                 self._spilled.append(self._pages.spill(self._number, piece))
 
     def query(self, start: int) -> Iterator[Items]:
-        """What reaches a place of the sweep, part by part. A part from disk is let go before the next is read."""
+        """Rows that reach this place of the sweep, part by part. A part from disk is freed before the next is read."""
         for part in self._parts:
             if part.ends.max() >= start:
                 yield part
@@ -70,11 +70,11 @@ class SweepArea:
                 yield self._pages.unspill(self._number, block)
 
     def expire(self, start: int) -> None:
-        """Advance the sweep to `start`: rows that end before it have been fully joined."""
+        """Advance the sweep to `start`: rows that end before it have been joined completely."""
         kept = []
         for part in self._parts:
             alive = np.flatnonzero(part.ends >= start)
-            if 2 * len(alive) <= part.size:  # a few that are over cost less than a copy
+            if 2 * len(alive) <= part.size:  # keeping a few expired rows costs less than a copy
                 part = part.take(alive)
             if part.size:
                 kept.append(part)
@@ -90,12 +90,12 @@ class SweepArea:
         self._spilled = []
 
     def sleep(self) -> None:
-        """Let go of all memory."""
+        """Release all memory."""
         self._asleep += [self._pages.spill(self._number, part) for part in self._parts]
         self._parts = []
 
     def wake(self) -> None:
-        """Be as before: the same parts, with the same rows."""
+        """Reload the same parts with the same rows."""
         self._parts += [self._pages.unspill(self._number, block) for block in self._asleep]
         self._pages.store.remove(self._asleep)
         self._asleep = []
@@ -105,7 +105,7 @@ class SweepArea:
         return [*self._spilled, *self._asleep]
 
     def to_json(self) -> dict[str, Any]:
-        """The state of an area that sleeps."""
+        """The state of a suspended area."""
         return {
             "spilled": [block.to_json() for block in self._spilled],
             "asleep": [block.to_json() for block in self._asleep],
@@ -136,7 +136,7 @@ class _Entry(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """Rows of a page from a given row on, which have not been fully joined."""
+    """Rows of a page, from a given row on, that have not been joined completely."""
 
     entry: _Entry
     first: int
@@ -144,7 +144,7 @@ class _Waiting(NamedTuple):
 
 
 class Merge:
-    """One merge. After all its steps, `merged` is the result, if it is written."""
+    """One merge. After all its steps, `merged` is the result, if it writes one."""
 
     def __init__(
         self,
@@ -168,15 +168,15 @@ class Merge:
         self._loaded = 0  # entries up to here have been loaded
         self._allowed = (
             len(self._inputs) * len(groups) * memory.page
-        )  # for what waits: little at first, for early results
-        self.in_step = False  # what waits is then what waited when the step began
+        )  # for pending rows: little at first, for early results
+        self.in_step = False  # pending rows are then those at the start of the step
         self._place = -MOST  # rows that start up to here are new,
         self._cuts: list[int] = []  # for each pending page
         self._new: tuple[Items, ...] = ()
-        self._let_go_of = 0, 0  # rows and bytes of pages that waited, and are among the new rows only
+        self._let_go_of = 0, 0  # rows and bytes of pages that were pending, and are now only in the new rows
         self._waiting: list[_Waiting] = []
         self.is_asleep = True
-        self._asleep: list[tuple[int, int]] = []  # which entries wait, and from which row on, while they are on disk
+        self._asleep: list[tuple[int, int]] = []  # pending entries and the row each starts from, while they are on disk
         self._unread = [sum(len(group.runs[number].zones) for group in groups) for number in self._inputs]
         self.areas = tuple(SweepArea(pages, number, memory.area, memory.spilled) for number in self._inputs)
         self._writers = tuple(RunWriter(pages, number, memory.page) for number in self._inputs)
@@ -185,11 +185,11 @@ class Merge:
 
     @property
     def arrived(self) -> tuple[int, ...]:
-        """Rows of each input, all groups together."""
+        """Rows of each input, over all groups."""
         return tuple(sum(group.arrived[number] for group in self.groups) for number in self._inputs)
 
     def steps(self) -> Iterator[tuple[Items, ...]]:
-        """All steps, one after the other. Forget the rows of one before asking for the next: they are half of all."""
+        """All steps in sequence. Drop the rows of one before the next: they are half of the rows in memory."""
         while self.begin_step() is not None:
             yield self._new
             self.end_step()
@@ -217,7 +217,7 @@ class Merge:
         return self._new
 
     def end_step(self) -> None:
-        """Complete the step: the new rows become part of the areas and the output."""
+        """Complete the step: add the new rows to the areas and the output."""
         self._waiting = [
             _Waiting(w.entry, w.first + cut, w.items.rest(cut))
             for w, cut in zip(self._waiting, self._cuts, strict=True)
@@ -232,7 +232,7 @@ class Merge:
         self.hold()
 
     def hold(self, *extra: Items) -> None:
-        """Account for what is in memory, with parts of areas that were read from disk."""
+        """Account for all rows in memory, including parts of areas that were read from disk."""
         held = [waiting.items for waiting in self._waiting] + list(extra)
         held += [writer.waiting for writer in self._writers if writer.waiting is not None]
         held += [part for area in self.areas for part in area.parts if not any(part is e for e in extra)]
@@ -240,7 +240,7 @@ class Merge:
         self._budget.hold(HELD, rows + sum(items.size for items in held), nbytes + sum(items.nbytes for items in held))
 
     def _load(self) -> None:
-        """Pages, lowest first, as many as fit but one at least."""
+        """Load pages, lowest first, as many as fit but at least one."""
         size = sum(self._pages.size(waiting.items) for waiting in self._waiting)
         most = min(self._allowed, self.memory.waiting)
         self._allowed *= 2
@@ -259,7 +259,7 @@ class Merge:
         return self._pages.read(entry.number, self.groups[entry.source].runs[entry.number], entry.page, entry.source)
 
     def _new_rows(self, number: int) -> Items:
-        """Rows that start no later than all that is still on disk."""
+        """Rows that start no later than any row still on disk."""
         new = [
             waiting.items.slice(0, cut)
             for waiting, cut in zip(self._waiting, self._cuts, strict=True)
@@ -277,7 +277,7 @@ class Merge:
         return together
 
     def _let_go(self, number: int) -> None:
-        """Pages all of whose rows are new are not held; if the merge is suspended, they are read again."""
+        """Release pages all of whose rows are new; if the merge is suspended, they are read again."""
         empty = nothing(self._pages.schemas[number])
         for place, (waiting, cut) in enumerate(zip(self._waiting, self._cuts, strict=True)):
             if waiting.entry.number == number and cut == waiting.items.size:
@@ -298,10 +298,10 @@ class Merge:
         else:
             area.clear()
 
-    # Sleep.
+    # Suspending.
 
     def sleep(self) -> None:
-        """Let go of all memory."""
+        """Suspend the merge and release all memory."""
         if self.is_asleep:
             return
         self.is_asleep = True
@@ -334,7 +334,7 @@ class Merge:
         return [*(block for group in self.groups for block in group.blocks), *written, *areas]
 
     def to_json(self) -> dict[str, Any]:
-        """The state of a merge that sleeps."""
+        """The state of a suspended merge."""
         return {
             "groups": [group.to_json() for group in self.groups],
             "room": self.memory,
@@ -362,7 +362,7 @@ class Merge:
 
 
 def meetings(merge: Merge, new: tuple[Items, ...]) -> Iterator[tuple[Items, Items]]:
-    """Left and right rows to be joined in a step: every two that can match, once."""
+    """Left and right rows to be joined in a step: every two sets that can match, once."""
     left, right = new
     if left.size and right.size:
         yield left, right
@@ -376,7 +376,7 @@ def meetings(merge: Merge, new: tuple[Items, ...]) -> Iterator[tuple[Items, Item
 
 
 def _by_start(groups: Sequence[RunGroup]) -> list[_Entry]:
-    """All pages by where they start; those of one run stay in their order."""
+    """All pages by their start; pages of one run keep their order."""
     entries = [
         _Entry(zone, number, source, page)
         for source, group in enumerate(groups)

@@ -1,16 +1,16 @@
-"""Progressive merge join of three and more inputs that are joined along one attribute: one sweep over all of them.
+"""Progressive merge join of three or more inputs on one common attribute: one sweep over all of them.
 
     arriving   batch --> probe the other inputs in memory --> results
                      \\-> keep; when full, spill all inputs as a group of sorted runs
     reactive   groups are merged, the smallest first: rows of different groups are joined
-    cleanup    the same, until one group is left
+    cleanup    the same, until a single group is left
 
         (A1 B1 C1) (A2 B2 C2) (A3 B3 C3)       found in memory: results within one group
                \\        |        /
                (not written: the last)         all others: A1 B1 C2, A1 B2 C1, …
 
-Guarantee: every matching combination exactly once, within the budget: at the lowest node of the merge tree that has all
-its rows. A merge skips exactly the combinations whose rows are all from one group.
+Guarantee: every matching combination exactly once, within the budget: at the lowest node of the merge tree that
+contains all its rows. A merge skips exactly the combinations whose rows are all from one group.
 
 Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, section 5, which names joins of more than two
 inputs on common attributes as an extension.
@@ -61,7 +61,7 @@ class SweepReach:
 
     @classmethod
     def along(cls, links: Sequence[Link], aliases: Sequence[str]) -> SweepReach | None:
-        """The first attribute that equalities and bands carry through all inputs."""
+        """The first attribute that equalities and bands connect across all inputs."""
         usable = [link for link in links if link.is_equality or link.band is not None]
         for start in (link.attribute(aliases[0]) for link in usable if aliases[0] in link.ends):
             found = {aliases[0]: start}
@@ -79,7 +79,7 @@ class SweepReach:
         return None
 
     def ends(self, alias: str, codes: Codes) -> Codes:
-        """Where rows of an input are over."""
+        """Where the intervals of an input's rows end."""
         reach = self._reaches[alias]
         if reach <= 0 and self._exact:
             return codes
@@ -93,7 +93,7 @@ class SweepReach:
 
 
 def _reaches(attributes: Mapping[str, Attribute], links: Sequence[Link]) -> dict[str, Number]:
-    """How far the value of any other input can lie above that of each one, at most."""
+    """For each input, the most that a matching value of another input can exceed its value."""
     most: dict[tuple[str, str], Number] = {}
     for link in links:
         low, high = link.band or (0, 0)  # of left - right
@@ -106,7 +106,7 @@ def _reaches(attributes: Mapping[str, Attribute], links: Sequence[Link]) -> dict
     return {a: max(bound for (start, end), bound in most.items() if start == a != end) for a in attributes}
 
 
-SORT_BYTES = 20  # of a row whose run is sorted: its interval and its place
+SORT_BYTES = 20  # per row while its run is sorted: its interval and its position
 
 
 class MultiPmj(JoinOperator):
@@ -204,7 +204,7 @@ class MultiPmj(JoinOperator):
     # Runs.
 
     def _can_merge(self) -> bool:
-        """Whether there are runs to merge. What is in memory becomes one if it is in the way, or all that is left."""
+        """Whether there are runs to merge. Rows in memory are written if in the way, or if only they remain."""
         share = self._merging.share
         if self._merging.groups if share is None else not self._fits(share):
             self._close_run()
@@ -244,7 +244,7 @@ class MultiPmj(JoinOperator):
     # Memory.
 
     def _fits(self, held: int, more: Batch | None = None) -> bool:
-        """Whether the current run can grow in addition to other memory and the arriving rows."""
+        """Whether the current run can grow, in addition to other memory and the arriving rows."""
         limit = self._budget.limit
         if limit is None:
             return True
@@ -263,7 +263,7 @@ class MultiPmj(JoinOperator):
 
 
 class _GroupCallbacks:
-    """The results of rows of several inputs that are joined in merges."""
+    """The results of merges of several inputs."""
 
     repeats = False
 
@@ -293,7 +293,7 @@ class _GroupCallbacks:
     def _combinations(
         self, merge: Merge, new: tuple[Items, ...], number: int, chosen: tuple[Items, ...]
     ) -> Iterator[tuple[Items, ...]]:
-        """New rows of one input, and parts of all others: areas, and of those behind it new rows, too."""
+        """New rows of one input with parts of all others: their areas, and for later inputs also their new rows."""
         place = len(chosen)
         if place == len(new):
             merge.hold(*(part for part, items in zip(chosen, new, strict=True) if part is not items))
@@ -307,7 +307,7 @@ class _GroupCallbacks:
                 yield from self._combinations(merge, new, number, (*chosen, part))
 
     def _join_parts(self, number: int, parts: tuple[Items, ...]) -> Iterator[Matches]:
-        """Results of which not all rows are from one group."""
+        """Results whose rows are not all from one group."""
         aliases = self._graph.aliases
         tables = {a: Batch(self._paths.attributes[a], part.batch) for a, part in zip(aliases, parts, strict=True)}
         start = aliases[number]

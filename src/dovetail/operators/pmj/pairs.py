@@ -1,4 +1,4 @@
-"""What merges of two sides emit, by join type: pairs, rows with their first partner, rows without one."""
+"""What merges of two sides emit, by join type: pairs, rows with their first partner, or rows without one."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from dovetail.storage.budget import Budget
 
 Flags = NDArray[np.bool_]
 Check = Callable[[Rows, Rows], tuple[Rows, Rows]]
-"""Those of the pairs that count."""
+"""Selects the pairs that count."""
 
-MOST_PAIRS = 1 << 18  # pairs in one yield
-CHUNK = 512  # rows of each side, of early pairs
+MOST_PAIRS = 1 << 18  # pairs per yield
+CHUNK = 512  # rows of each side in a chunk of early pairs
 
 
 class Partnered:
-    """Rows are numbered from 0 on each side."""
+    """Bitmaps of rows with a partner. Rows are numbered from 0 on each side."""
 
     def __init__(self, how: JoinType) -> None:
         self.how = how
@@ -43,7 +43,7 @@ class Partnered:
 
     @property
     def one_sided(self) -> bool:
-        """Whether results are left rows only, so that pairs need not be enumerated."""
+        """Whether results are only left rows, so that pairs need not be enumerated."""
         return not self.how.emits_pairs
 
     @property
@@ -56,7 +56,7 @@ class Partnered:
         return sum(bits.nbytes for bits in self._bits.values())
 
     def grow(self, side: Side, rows: int) -> None:
-        """Extend the bit map to the number of rows of the side."""
+        """Extend the bitmap to this number of rows."""
         if side in self._bits and rows > 8 * len(self._bits[side]):
             longer = np.zeros(max(64, rows // 4), np.uint8)  # twice as many as needed
             longer[: len(self._bits[side])] = self._bits[side]
@@ -72,7 +72,7 @@ class Partnered:
         return flags
 
     def first(self, side: Side, numbers: Words) -> Words:
-        """Places of rows that had no mark; they are marked now. A row may stand there several times."""
+        """Positions of rows that were not marked, without duplicates; they are marked now."""
         places = np.flatnonzero(~self.has(side, numbers))
         _, first = np.unique(numbers[places], return_index=True)
         self.mark(side, numbers[places])
@@ -99,7 +99,7 @@ class JoinTypeEmitter:
     def meet(
         self, left: pa.RecordBatch, right: pa.RecordBatch, numbers: tuple[Words, Words], check: Check | None = None
     ) -> Iterator[Matches]:
-        """Join two batches. Rows have numbers where the join type needs to know which have a partner."""
+        """Join two batches. Rows have numbers if the join type tracks which have a partner."""
         self._counters.probes += left.num_rows + right.num_rows
         matcher = build_matcher(self._condition, left, right)
         if self.partnered.one_sided:
@@ -119,14 +119,14 @@ class JoinTypeEmitter:
                 yield Matches.pairs(left, lefts, right, rights)
 
     def alone(self, side: Side, batch: pa.RecordBatch, numbers: Words) -> Iterator[Matches]:
-        """Rows that are results by themselves: they have no partner and cannot get one."""
+        """Rows that are results alone: they have no partner and can no longer get one."""
         if self.partnered.watches(side) and self.partnered.gives_alone:
             rows = self.partnered.first(side, numbers)
             if len(rows):
                 yield Matches.single(side, batch, rows)
 
     def needed_rows(self, side: Side, numbers: Words) -> Rows | None:
-        """Places of rows that are still needed (None: all): not those of a semi or anti join that have a partner."""
+        """Positions of rows that are still needed (None: all); semi and anti joins do not need rows with a partner."""
         if not self.partnered.one_sided or side is Side.RIGHT:
             return None
         return np.flatnonzero(~self.partnered.has(side, numbers))
@@ -154,11 +154,11 @@ class InOrder:
 
 
 class EarlyPairCounts(NamedTuple):
-    """Pairs found, and those among the first CHUNK rows of both sides, among the next ones, and so on."""
+    """The number of pairs, and of those within the first CHUNK rows of both sides, the next ones, and so on."""
 
     matches: int
     diagonal: Words
-    sums: Mapping[str, float] = {}  # over the pairs
+    sums: Mapping[str, float] = {}  # sums over the pairs
 
     @classmethod
     def none(cls) -> EarlyPairCounts:
@@ -166,7 +166,7 @@ class EarlyPairCounts(NamedTuple):
 
     @classmethod
     def from_pairs(cls, lefts: Rows, rights: Rows, sums: Mapping[str, float]) -> EarlyPairCounts:
-        """The counts of pairs of rows, by their arrival."""
+        """The counts of pairs, by the arrival of their rows."""
         chunks = lefts // CHUNK
         return cls(len(lefts), np.bincount(chunks[chunks == rights // CHUNK]), sums)
 
@@ -178,14 +178,14 @@ class EarlyPairCounts(NamedTuple):
         return EarlyPairCounts(self.matches + other.matches, total, sums)
 
     def complete(self, rows: int) -> list[int]:
-        """The diagonal, up to the number of rows of both sides."""
+        """The diagonal, extended to the number of rows of both sides."""
         counts = np.zeros(rows // CHUNK, np.int64)
         counts[: len(self.diagonal)] = self.diagonal[: len(counts)]
         return counts.tolist()
 
 
 class MergedPairs:
-    """`early`: rows of one group have been joined. `sorts`: emit in the order of the sweep."""
+    """`early`: rows of one group have already been joined. `sorts`: emit in the order of the sweep."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class MergedPairs:
 
     @property
     def repeats(self) -> bool:
-        """Rows with a partner are not emitted again, and may be missing from a repeated step."""
+        """Whether rows with a partner are not emitted again, and may be missing from a repeated step."""
         return self._giving.partnered.one_sided
 
     def select_needed(self, number: int, items: Items) -> Items:
@@ -229,7 +229,7 @@ class MergedPairs:
         yield from in_order.emit_sorted()
 
     def _check(self, left: Items, right: Items) -> Check:
-        """Drops the pairs of two parts that are from one group, if these were emitted early."""
+        """Drops pairs from one group, if these were emitted early."""
 
         def check(lefts: Rows, rights: Rows) -> tuple[Rows, Rows]:
             if self._early:
@@ -240,7 +240,7 @@ class MergedPairs:
         return check
 
     def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Matches]:
-        """All rows have been joined: emits the rows of the last runs without a partner, which are read once more."""
+        """Once all rows have been joined, reads the last runs again, and emits their rows without a partner."""
         for side in Side:
             if self._giving.partnered.watches(side) and self._giving.partnered.gives_alone:
                 for run in (group.runs[side] for group in groups):

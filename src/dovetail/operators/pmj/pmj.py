@@ -2,7 +2,7 @@
 
     arriving   rows of both sides --> memory full: sort both, join them, write them as a pair of sorted runs
     reactive   rows that have arrived are joined before memory is full; then run pairs are merged, the smallest first
-    cleanup    merge up to F/2 run pairs into one, joining rows of different pairs on the way, until one is left
+    cleanup    merge up to F/2 run pairs into one, joining rows of different pairs, until one is left
 
         (L1 R1) (L2 R2) (L3 R3) (L4 R4)        joined when the runs are made: Li with Ri
             \\      /        \\      /
@@ -10,18 +10,18 @@
                   \\            /
                  (not written: the last)        the rest
 
-Guarantee: every matching pair exactly once, at the lowest node of the merge tree that has both rows; no results are
-recorded. The sweep order (matching/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
-inequalities. Merges stream (operators/pmj/merge.py); sweep areas that exceed memory are spilled (merge.py). A merge
-yields to arrivals between two steps: it is spilled when they need its memory.
+Guarantee: every matching pair exactly once, at the lowest node of the merge tree that contains both rows; no results
+are recorded. The sweep order (matching/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
+inequalities. Merges stream (operators/pmj/merge.py); sweep areas that exceed memory are spilled. A merge yields to
+arrivals between two steps: it is suspended when they need its memory.
 
 Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, sections 3.1-3.6.
 
 Deviations: batches. Rows that the sweep has reached are joined with an area by the kernel of the condition's class, not
 one by one; partners from the same run pair are found again there and dropped. Runs are built by load and sort, never by
 replacement selection. The last merge is not written. The first rows are joined before memory is full, and merges start
-while sources stall; the paper defers both to the end. For outer, semi and anti joins (section 3.6) one bit a row marks
-rows with a partner, instead of a flag that is written with the row.
+while sources stall; the paper defers both to the end. For outer, semi and anti joins (section 3.6), one bit per row
+marks rows with a partner, instead of a flag that is written with the row.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from dovetail.operators.protocol import EVERY, Approach, JoinOperator, Manifest,
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER, Budget, Shares
 
-FIRST_ROWS = 1 << 12  # joined before memory is full; then twice as many, and so on, while the first run is built
+FIRST_ROWS = 1 << 12  # joined before memory is full; then at twice as many rows, and so on, during the first run
 
 
-COMPARED = 8  # runs in which places are compared
-MOST_BLOCKS = 32  # of the rows of a run that is being made
+COMPARED = 8  # runs in which positions are compared
+MOST_BLOCKS = 32  # for the rows of the current run
 
 
 class Pmj(JoinOperator):
@@ -78,7 +78,7 @@ class Pmj(JoinOperator):
         self._estimator = workspace.estimator
         self._store = workspace.blocks
         self._block_rows = workspace.block_rows
-        self._limit = workspace.budget.limit  # from the next run or merge on
+        self._limit = workspace.budget.limit  # effective from the next run or merge on
         self._order = SweepOrder(workspace.condition, workspace.parameters.get("copies", COPIES))
         self._giving = JoinTypeEmitter(workspace.condition, workspace.how, workspace.counters)
         self._measures = Measures(workspace.parameters.get("measures", {}), workspace.condition.schemas)
@@ -92,17 +92,17 @@ class Pmj(JoinOperator):
             self._strictness = "semi_strict"  # earlier matches are only counted
             if not self._order.keeps_order or not self._giving.pairs_only:
                 raise InputError("sorted_output is for inner joins by a key with an order: a number or a time.")
-        self._rows = tuple(RowStore(workspace.condition.schema(side)) for side in Side)  # of the run that is being made
-        self._written: tuple[list[Block], ...] = ([], [])  # those of them that a snapshot has written
+        self._rows = tuple(RowStore(workspace.condition.schema(side)) for side in Side)  # of the current run
+        self._written: tuple[list[Block], ...] = ([], [])  # the part of them that a snapshot has written
         self._met = [0, 0]  # how many of them have been joined with each other
         self._meeting: Iterator[Matches] = iter(())  # the rest of an interrupted join of the run,
         self._before = [0, 0]  # the rows joined before it,
-        self._yielded = 0  # and how much of it is out
-        # When the first rows are joined; None: not before memory is full.
+        self._yielded = 0  # and how many of its pieces have been emitted
+        # When to join the first rows; None: not before memory is full.
         self._next_meeting: int | None = workspace.parameters.get("first_rows", FIRST_ROWS)
-        self._tally = EarlyPairCounts.none()  # of the meetings of the run that is being made
-        self._first = [0, 0]  # how many rows of each side arrived before them
-        self._dead: list[tuple[Side, pa.RecordBatch]] = []  # rows that match nothing and are emitted for that
+        self._tally = EarlyPairCounts.none()  # of the joins of the current run
+        self._first = [0, 0]  # rows of each side that arrived before them
+        self._dead: list[tuple[Side, pa.RecordBatch]] = []  # rows that match nothing and are emitted for that reason
         meets = MergedPairs(
             self._condition,
             self._order,
@@ -151,7 +151,7 @@ class Pmj(JoinOperator):
             yield from self._meet()
 
     def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]], matches: int) -> None:
-        """Take over rows of both sides that have been joined with each other, and fit in memory."""
+        """Take over rows of both sides that have been joined with each other and fit in memory."""
         for side in Side:
             for batch in rows[side]:
                 self._keep(side, batch)
@@ -165,14 +165,14 @@ class Pmj(JoinOperator):
         self._giving.partnered.grow(side, self._first[side] + len(self._rows[side]))
 
     def resize(self, limit: int | None) -> None:
-        """Memory grows or shrinks. A run that is too large is closed at the next arrival, a merge is run to its end."""
+        """Change the memory limit. An oversized run is closed at the next arrival; an open merge is completed."""
         Shares(Budget(limit, self._budget.unit), self._block_rows)  # raises if the memory is too small
         self._merging.resize(limit)
         self._limit = limit
 
     def react(self) -> Iterator[Matches]:
-        """Joins the rows that have arrived since the last join of the run; then merges run pairs."""
-        # Not `yield from`: when this generator is dropped, what it takes from must stay open for the next call.
+        """Joins the rows that have arrived since the last join of the run, then merges run pairs."""
+        # Not `yield from`: when this generator is dropped, the inner generators must stay open for the next call.
         for pairs in self._meeting:
             yield pairs
         if self._unmet:
@@ -186,7 +186,7 @@ class Pmj(JoinOperator):
         yield from self._meeting
         yield from self._alone()
         if self._merging.is_done and self._strictness == "progressive":
-            yield from self._meet()  # all of it has been in memory together
+            yield from self._meet()  # all rows have been in memory together
             if self._giving.pairs_only:
                 self._estimator.add(self._met[0], self._met[1], self._tally.matches, sums=self._tally.sums)
             for side in Side:
@@ -248,7 +248,7 @@ class Pmj(JoinOperator):
         self._meeting = self._join_run(self._yielded)
 
     def _write_residents(self, side: Side, stem: str) -> list[Block]:
-        """Write the rows that have arrived since the last snapshot; all of them, if they are in many blocks."""
+        """Write the rows that have arrived since the last snapshot; all rows, if they are in too many blocks."""
         written = self._written[side]
         if len(written) >= MOST_BLOCKS:
             written.clear()
@@ -264,13 +264,13 @@ class Pmj(JoinOperator):
     # Runs.
 
     def _meet(self) -> Iterator[Matches]:
-        """Join the rows of the current run with each other, except those that were joined before."""
+        """Join the rows of the current run with each other, except those joined before."""
         self._before, self._met = self._met, [len(rows) for rows in self._rows]
         self._meeting, self._yielded = self._join_run(0), 0
         return self._meeting
 
     def _join_run(self, done: int) -> Iterator[Matches]:
-        """The join of the run from a given chunk on, so that it can be interrupted and resumed."""
+        """The join of the current run from a given piece on, so that it can be interrupted and resumed."""
         if self._strictness != "progressive" or self._before == self._met:
             return
         tally = self._tally
@@ -302,7 +302,7 @@ class Pmj(JoinOperator):
         )  # yields at least once
 
     def _numbers(self, side: Side) -> Words:
-        """Row numbers of the current run among all rows of their side; none where the join type does not need them."""
+        """Numbers of the current run's rows among all rows of their side; empty if the join type does not need them."""
         first = self._first[side]
         return np.arange(first, first + len(self._rows[side])) if self._giving.partnered.watches(side) else NO_WORDS
 
@@ -315,7 +315,7 @@ class Pmj(JoinOperator):
         return EarlyPairCounts.from_pairs(results.left_rows + first_left, results.right_rows + first_right, sums)
 
     def _estimate_early(self) -> None:
-        """While the first run is made, parts of it say what to expect."""
+        """Estimate from parts of the first run while it is built."""
         left, right = self._met
         self._learn()
         keys = [self._order.lines(side, self._rows[side].view().slice(self._before[side])).codes for side in Side]
@@ -325,7 +325,7 @@ class Pmj(JoinOperator):
         self._estimator.grow(left, right, self._tally.matches, diagonal=diagonal, chunk=CHUNK, keys=(keys[0], keys[1]))
 
     def _compare_places(self) -> None:
-        """Whether partners are at like places of a run; the first runs are enough to know."""
+        """Test whether partners are at similar positions of a run; the first few runs are enough."""
         left, right = (rows.view() for rows in self._rows)
         if left.num_rows and right.num_rows and len(self._estimator.blocks) < COMPARED:
             self._estimator.compare(PlacedMatches.of_first_rows(self._condition, left, right))
@@ -371,7 +371,7 @@ class Pmj(JoinOperator):
             self._budget.limit = self._limit
 
     def _can_merge(self) -> bool:
-        """Whether there are runs to merge. What is in memory becomes one if it is in the way, or all that is left."""
+        """Whether there are runs to merge. Rows in memory are written if they are in the way, or only they remain."""
         share = self._merging.share
         is_last = share is None and self._strictness == "progressive" and bool(self._merging.groups)
         if is_last or (share is not None and not self._fits(share, 0, 0)):
@@ -393,7 +393,7 @@ class Pmj(JoinOperator):
         return sum(len(self._rows[side]) - self._met[side] for side in Side)
 
     def _fits(self, held: int, rows: int, nbytes: int) -> bool:
-        """Whether the current run can grow by a number of units in addition to other memory and the arriving rows."""
+        """Whether the current run can grow by these rows and bytes, besides other memory and arriving rows."""
         if self._limit is None:
             return True
         mine = self._size()
@@ -401,14 +401,14 @@ class Pmj(JoinOperator):
         return wanted <= self._limit - arriving_memory(Budget(self._limit, self._budget.unit), self._block_rows)
 
     def _fitting(self, rows: int, nbytes: int) -> int:
-        """How many of some rows the current run can still take; in a budget of rows, they stay together."""
+        """How many of these rows the current run can still take; with a budget in rows, they are not split."""
         if self._limit is None or self._budget.unit == "rows":
             return 0
         free = self._limit - arriving_memory(Budget(self._limit), self._block_rows) - self._size()[1]
         return max(0, min(rows, free * rows // max(1, nbytes)))
 
     def _size(self) -> tuple[int, int]:
-        """Rows and bytes of the run that is being made, whose sides are sorted one after the other, and of marks."""
+        """Rows and bytes of the current run, whose sides are sorted one after the other, and of the marks."""
         rows = [len(store) for store in self._rows]
         marks = self._giving.partnered.nbytes
         return sum(rows), sum(store.nbytes for store in self._rows) + self._order.index_bytes * max(rows) + marks

@@ -1,11 +1,10 @@
-"""Sorted runs on disk: rows in sweep order, in pages that a merge reads one after the other, and the memory for it.
+"""Sorted runs on disk: rows in sweep order, in pages that a merge reads in sequence, and the division of memory for it.
 
     run     [page][page] [page]     each page has the start of its first row and the end of its furthest interval
-    group   a run of each input     made of rows that were in memory together, or merged from such groups
+    group   a run of each input     from rows that were in memory together, or merged from such groups
 
-Inputs are numbered: 0 and 1 are the sides of a join of two. A run is in one block, or in several where its writing was
-interrupted. In addition to their columns, pages keep each row's interval of the sweep, and its number if the join type
-needs it.
+Inputs are numbered: 0 and 1 are the sides of a two-way join. A run is in one block, or in several if its writing was
+interrupted. Besides their columns, pages store each row's sweep interval, and its number if the join type needs it.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from dovetail.storage.budget import SMALLEST_BLOCK, Budget
 
 START, END, NUMBER, SOURCE = "__start", "__end", "__number", "__source"
 PLENTY = 2**62
-ASIDE = 20  # 1/20 of the budget: 1/32 for rows that arrive, the rest for the page that is being written
-INTERVAL_BYTES = 16  # of each row in a run
-MOST_PAGE = 1 << 18  # bytes: larger ones hardly save time, and memory could not shrink much
+ASIDE = 20  # 1/20 of the budget: 1/32 for arriving rows, the rest for the page being written
+INTERVAL_BYTES = 16  # per row of a run
+MOST_PAGE = 1 << 18  # bytes: larger pages hardly save time, and memory could not shrink much
 
 
 class Zone(NamedTuple):
-    """What is known of a page without reading it."""
+    """The zone map of a page."""
 
     rows: int
     nbytes: int
-    start: int  # of its first row
-    reach: int  # the largest end
+    start: int  # start of its first row
+    reach: int  # the largest end of its rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +46,17 @@ class SweepRun:
     """Pages of one input in sweep order; a run without rows has no blocks."""
 
     blocks: tuple[Block, ...] = ()
-    pages: tuple[int, ...] = ()  # of each block
-    zones: tuple[Zone, ...] = ()  # of all pages
+    pages: tuple[int, ...] = ()  # page count of each block
+    zones: tuple[Zone, ...] = ()  # for all pages
 
     @classmethod
     def concat(cls, parts: Sequence[SweepRun]) -> SweepRun:
-        """Runs that follow each other, as one."""
+        """Consecutive runs combined into one."""
         blocks, pages, zones = zip(*((part.blocks, part.pages, part.zones) for part in parts), strict=True)
         return cls(sum(blocks, ()), sum(pages, ()), sum(zones, ()))
 
     def place(self, page: int) -> tuple[Block, int]:
-        """In which block a page is, and where."""
+        """The block of a page, and its number there."""
         for block, count, end in zip(self.blocks, self.pages, accumulate(self.pages), strict=True):
             if page < end:
                 return block, page - end + count
@@ -73,10 +72,10 @@ class SweepRun:
 
 
 class RunGroup(NamedTuple):
-    """A run of each input. Results all of whose rows are from one group have been found."""
+    """A run of each input. Results whose rows are all from this group have been found."""
 
     runs: tuple[SweepRun, ...]
-    arrived: tuple[int, ...]  # rows of each input, with those that match nothing and were not kept
+    arrived: tuple[int, ...]  # rows of each input, including those that match nothing and were not kept
 
     def to_json(self) -> dict[str, Any]:
         return {"runs": [run.to_json() for run in self.runs], "arrived": self.arrived}
@@ -95,7 +94,7 @@ class RunGroup(NamedTuple):
 
 
 class Pages:
-    """Items as pages on disk, of a bounded size, and back."""
+    """Writes items as pages of bounded size, and reads them back."""
 
     def __init__(self, store: BlockStore, budget: Budget, schemas: Mapping[str, pa.Schema]) -> None:
         self.store = store
@@ -104,26 +103,26 @@ class Pages:
         self.schemas = tuple(schemas.values())
 
     def measure(self, rows: int, nbytes: int) -> int:
-        """In the unit of the budget."""
+        """The size in the unit of the budget."""
         return self._budget.measure(rows, nbytes)
 
     def size(self, items: Items) -> int:
         return self.measure(items.size, items.nbytes)
 
     def read(self, number: int, run: SweepRun, page: int, source: int) -> Items:
-        """The rows of a page of a run of that input; `source` says which of the merged runs it is."""
+        """The rows of a page; `source` is the number of the run among those being merged."""
         block, place = run.place(page)
         [whole] = self.store.read_pages(block, place, place + 1)
         return self.items(number, whole, np.full(whole.num_rows, source, np.int16))
 
     def items(self, number: int, whole: pa.RecordBatch, sources: Column) -> Items:
-        """Stored rows of an input, and the run that each comes from."""
+        """Stored rows of an input as items, with the run that each comes from."""
         items = self._items(number, whole)
         items.sources = sources
         return items
 
     def spill(self, number: int, items: Items) -> Block:
-        """Rows of a sweep area, with the runs that they come from."""
+        """Write rows of a sweep area, with the runs that they come from."""
         return self.store.write(with_columns(items), f"{self.names[number]}-area", _zone(items)[2:])
 
     def unspill(self, number: int, block: Block) -> Items:
@@ -137,7 +136,7 @@ class Pages:
         return Items(batch, extra[START], extra[END], extra.get(NUMBER, NO_WORDS), extra.get(SOURCE, NO_SOURCES))
 
     def cut(self, items: Items, most: int) -> Iterator[Items]:
-        """Consecutive chunks of at most this size; a row that is larger is a chunk of its own."""
+        """Consecutive chunks of at most this size; a row that is larger is a separate chunk."""
         size = self.size(items)
         if items.size <= 1 or size <= most:
             if items.size:
@@ -146,7 +145,7 @@ class Pages:
         rows = max(1, items.size * most // size)
         for start in range(0, items.size, rows):
             piece = items.slice(start, min(start + rows, items.size))
-            if rows > 1 and self.size(piece) > most:  # wider rows than elsewhere
+            if rows > 1 and self.size(piece) > most:  # its rows are wider than the average
                 half = piece.size // 2
                 yield from self.cut(piece.slice(0, half), most)
                 yield from self.cut(piece.slice(half, piece.size), most)
@@ -155,7 +154,7 @@ class Pages:
 
 
 def with_columns(items: Items) -> pa.RecordBatch:
-    """The rows with their sweep intervals as further columns."""
+    """The rows with their sweep intervals as extra columns."""
     named = [(n, c) for n, c in zip((START, END, NUMBER, SOURCE), items.columns, strict=True) if len(c)]
     columns = [*items.batch.columns, *(pa.array(column) for _, column in named)]
     return pa.RecordBatch.from_arrays(columns, names=[*items.batch.schema.names, *(name for name, _ in named)])
@@ -166,7 +165,7 @@ def _zone(items: Items) -> Zone:
 
 
 class RunWriter:
-    """A run that is being written, from items in sweep order."""
+    """Writes a run, from items in sweep order."""
 
     def __init__(self, pages: Pages, number: int, most: int) -> None:
         self._pages = pages
@@ -174,12 +173,12 @@ class RunWriter:
         self._most = most  # size of a page
         self._block: PagedBlock | None = None
         self._zones: list[Zone] = []
-        self.waiting: Items | None = None  # too few for a page
+        self.waiting: Items | None = None  # too few rows for a page
 
     def add(self, items: Items) -> None:
         if not items.size:
             return
-        # The origin of a row among the merged runs is no longer needed.
+        # The source run of a row is no longer needed.
         items = replace(items, sources=NO_SOURCES)
         pieces = list(
             self._pages.cut(concat_items([self.waiting, items]) if self.waiting is not None else items, self._most)
@@ -194,12 +193,12 @@ class RunWriter:
             self.waiting = last.take(np.arange(last.size))  # a copy: a view would keep all of the items in memory
 
     def add_page(self, items: Items) -> None:
-        """Write rows of about the size of a page without combining them with others."""
+        """Write rows of about the size of a page, without combining them with others."""
         for piece in self._pages.cut(items, self._most):
             self._write(piece)
 
     def finish(self) -> SweepRun:
-        """What was written since the last time."""
+        """The run of all pages written since the last call."""
         if self.waiting is not None:
             self._write(self.waiting)
             self.waiting = None
@@ -223,19 +222,19 @@ class MergeMemory(NamedTuple):
     A block for arriving rows is always reserved, since a merge may be open when they arrive.
     """
 
-    groups: int  # that are merged at once
+    groups: int  # merged at a time
     page: int
-    waiting: int  # pages that have not been fully joined
+    waiting: int  # pages that have not been joined completely
     area: int  # rows in the area of each input
-    spilled: int  # a part of an area that is read from disk, one of each input but one
+    spilled: int  # a part of an area that is read from disk, for all inputs but one
     total: int
-    largest: int = 0  # page on disk, if it is larger than pages are now
+    largest: int = 0  # size of the largest page on disk, if that is larger than current pages
 
 
 def divide_memory(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2, largest: int = 0) -> MergeMemory:
-    """Up to the requested number of runs, fewer where their pages would be too small. A quarter is for the areas.
+    """Merge up to the requested number of runs, or fewer if their pages would be too small. Areas get a quarter.
 
-    `largest`: of the pages on disk, which may have been written with more memory.
+    `largest`: the largest page on disk, which may have been written with more memory.
     """
     limit = budget.limit
     if limit is None:
@@ -243,7 +242,7 @@ def divide_memory(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2,
     total = limit - arriving_memory(budget, block_rows)
     if budget.unit == "rows":
         groups = max(2, min(fan_in // inputs, (limit // block_rows - 4) // inputs))
-        # Of each run less than a page is left over from the last step, of each writer less than a page waits.
+        # Each run has less than a page left over from the last step, and each writer less than a page pending.
         runs = (groups + 1) * inputs
         page = max(1, min(block_rows, (total - total // 4 - total // 8 + runs) // (runs + inputs)))
         return _with_large_pages(_memory(total, inputs, groups, page), inputs, largest)
@@ -253,8 +252,8 @@ def divide_memory(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2,
 
 
 def halve_memory(budget: Budget, whole: MergeMemory, inputs: int = 2) -> MergeMemory | None:
-    """The same pages, merged in half of the memory, so that a run can be built at the same time; None if that is too
-    little."""
+    """The same pages, merged in half of the memory, so that a run can be built at the same time; None if that is not
+    enough."""
     if budget.limit is None:
         return None
     half = budget.limit // 2
@@ -264,7 +263,7 @@ def halve_memory(budget: Budget, whole: MergeMemory, inputs: int = 2) -> MergeMe
 
 
 def arriving_memory(budget: Budget, block_rows: int) -> int:
-    """What is set aside for rows that arrive."""
+    """The memory reserved for arriving rows."""
     limit = budget.limit
     if limit is None:
         return 0
@@ -272,7 +271,7 @@ def arriving_memory(budget: Budget, block_rows: int) -> int:
 
 
 def _memory(total: int, inputs: int, groups: int, page: int, largest: int = 0) -> MergeMemory:
-    """A quarter for the areas, an eighth for parts of them that are read from disk, the rest for pages."""
+    """A quarter is for the areas, an eighth for parts of them that are read from disk, the rest for pages."""
     area = total // 4 // inputs
     spilled = max(page, total // 8 // (inputs - 1))
     waiting = max(page, total - inputs * (area + page - 1) - (inputs - 1) * spilled)
@@ -280,7 +279,7 @@ def _memory(total: int, inputs: int, groups: int, page: int, largest: int = 0) -
 
 
 def _fitting(memory: MergeMemory, inputs: int) -> int:
-    """How many groups can be merged at once: a page is loaded while less than one of each run is left over."""
+    """How many groups can be merged at a time: a page is loaded while each run has less than a page left over."""
     page = max(memory.page, memory.largest)
     return (memory.waiting - page) // (inputs * max(1, page - 1))
 
@@ -293,7 +292,7 @@ def _with_large_pages(memory: MergeMemory, inputs: int, largest: int) -> MergeMe
 
 
 def refuse_large_pages(memory: MergeMemory, inputs: int, budget: Budget) -> None:
-    """Raise where not even two groups can be merged."""
+    """Raise an error if not even two groups can be merged."""
     if memory.largest and _fitting(memory, inputs) < 2:
         raise BudgetError(
             f"a memory budget of {budget.limit:,} {budget.unit} is too small for the runs on disk, "
@@ -304,8 +303,8 @@ def refuse_large_pages(memory: MergeMemory, inputs: int, budget: Budget) -> None
 
 class WrittenRuns(NamedTuple):
     run: SweepRun
-    codes: Words  # of its rows, as they arrived
-    dead: Words  # rows that match nothing, and are not in it
+    codes: Words  # of its rows, in the order of arrival
+    dead: Words  # rows that match nothing, and are not in the run
 
 
 def write_run(
@@ -317,8 +316,8 @@ def write_run(
     page: int,
     needed: Callable[[Side, Words], Rows | None],
 ) -> WrittenRuns:
-    """Sort the rows and write them in pages of a size; only one page of them is copied at a time, if they are not
-    sorted."""
+    """Sort the rows and write them in pages of this size. If they are not sorted yet, only one page is copied at a
+    time."""
     lines = order.lines(side, batch)
     in_place = lines.rows is None and not len(numbers) and ascends(lines.starts)
     places = np.arange(len(lines.starts)) if in_place else sort_codes(lines.starts).order

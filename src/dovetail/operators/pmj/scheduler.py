@@ -1,10 +1,10 @@
-"""The merges of a progressive merge join: which groups of runs are merged, and when.
+"""Schedules the merges of a progressive merge join: which groups of runs are merged, and when.
 
-    while sources stall    the smallest groups become one, in half of the memory where that is enough
-    in the end             the oldest groups, so that all merges but the first are full; the last is not written
+    while sources stall    the smallest groups are merged into one, in half of the memory if that is enough
+    in the end             the oldest groups, such that all merges but the first are full; the last is not written
 
-A merge that was started while sources stalled is kept open: it can be interrupted after any result, suspended, stored
-and restored, and resumes where it stopped. Callbacks of the join define the results.
+A merge that was started while sources stalled stays open: it can be interrupted after any result, suspended, stored and
+restored, and resumes where it stopped. Callbacks of the join produce the results.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dovetail.operators.protocol import Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 
-FAN_IN = 40  # runs of all inputs together that are merged at once; fewer where memory is short
+FAN_IN = 40  # runs of all inputs together that are merged at a time; fewer if memory is small
 STRICTNESS = ("progressive", "semi_strict", "strict")
-"""When results may be emitted: always; in the last merge; after it (the sort-merge joins that PMJ is compared
+"""When results may be emitted: at any time; in the last merge; after it (the sort-merge joins that PMJ is compared
 with)."""
 
 
@@ -53,29 +53,29 @@ class MergeCallbacks(Protocol[R_co]):
 
     @property
     def repeats(self) -> bool:
-        """Whether a repeated step emits nothing twice by itself, and may have fewer rows than before."""
+        """Whether a repeated step emits no duplicates by itself, and may have fewer rows than before."""
 
     def select_needed(self, number: int, items: Items) -> Items:
         """The rows of an input that are still needed; called repeatedly."""
 
     def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[R_co]:
-        """Join new rows with each other and the areas, except rows of one group that were joined before. The order is
+        """Join new rows with each other and the areas, except rows of one group, which were joined before. The order is
         deterministic."""
 
     def left_over(self, groups: Sequence[RunGroup]) -> Iterator[R_co]:
-        """All rows have been joined."""
+        """Called once all rows have been joined."""
 
     def on_merged(self, merge: Merge, found: int) -> None:
-        """A merge has completed, with its number of results."""
+        """Called when a merge has completed, with its number of results."""
 
 
 @dataclass(slots=True)
 class _Open(Generic[R]):
-    """A merge that is not over, and how far its results are out."""
+    """An unfinished merge, and which of its results have been emitted."""
 
     merge: Merge
     found: int = 0
-    yielded: int = 0  # pieces of the step that it is in
+    yielded: int = 0  # pieces of the current step already emitted
     results: Iterator[R] = field(default_factory=lambda: iter(()))
 
 
@@ -95,22 +95,22 @@ class MergeScheduler(Generic[R]):
             raise InputError(f"fan_in must be at least {fewest}, two runs of each input; got {self._fan_in}.")
         self._early = strictness == "progressive"
         self._strictness = strictness
-        self.limit = workspace.budget.limit  # of memory, from the next merge on
+        self.limit = workspace.budget.limit  # of memory, effective from the next merge on
         self.groups: list[RunGroup] = []
         self._open: _Open[R] | None = None
 
     @property
     def memory(self) -> MergeMemory:
-        """The memory of a merge that has all of it."""
+        """The division of memory for a merge that has all of it."""
         return self._divide(self._budget)
 
     @property
     def page(self) -> int:
-        """The size of a page that is written now."""
+        """The size of newly written pages."""
         return divide_memory(self._budget, self._block_rows, self._fan_in, len(self._pages.names)).page
 
     def resize(self, limit: int | None) -> None:
-        """Memory grows or shrinks, from the next merge on. What is too small for the runs on disk is refused."""
+        """Change the memory limit, from the next merge on. One too small for the runs on disk is refused."""
         budget = Budget(limit, self._budget.unit)
         refuse_large_pages(self._divide(budget), len(self._pages.names), budget)
         self.limit = limit
@@ -130,13 +130,13 @@ class MergeScheduler(Generic[R]):
 
     @property
     def blocks(self) -> list[Block]:
-        """All that is on disk."""
+        """All blocks on disk."""
         merging = [] if self._open is None else self._open.merge.blocks
         return [*merging, *(block for group in self.groups for block in group.blocks)]
 
     @property
     def spilled(self) -> tuple[int, int]:
-        """Rows and bytes on disk, without the run that is being written."""
+        """Rows and bytes on disk, without the run being written."""
         groups = [*self.groups, *([] if self._open is None else self._open.merge.groups)]
         blocks = [block for group in groups for block in group.blocks]
         return sum(block.rows for block in blocks), sum(block.nbytes for block in blocks)
@@ -145,7 +145,7 @@ class MergeScheduler(Generic[R]):
 
     @property
     def share(self) -> int | None:
-        """The memory that the next reactive work takes, in the unit of the budget; None: there is none to do."""
+        """The memory that the next reactive work takes, in the unit of the budget; None: there is no work."""
         if self._open is not None:
             return self._open.merge.memory.total
         if not self._early or len(self.groups) < 2:
@@ -154,7 +154,7 @@ class MergeScheduler(Generic[R]):
 
     @property
     def held(self) -> int:
-        """What an open merge may take at any moment."""
+        """The most memory that an open merge may take."""
         return 0 if self._open is None or self._open.merge.is_asleep else self._open.merge.memory.total
 
     def react(self) -> Iterator[R]:
@@ -177,7 +177,7 @@ class MergeScheduler(Generic[R]):
             self._begin(self._open)
 
     def rest_of_step(self) -> Iterator[R]:
-        """What an open merge is in the middle of."""
+        """The rest of the step that an open merge is in."""
         merging = self._open
         if merging is not None and not merging.merge.is_asleep:
             while merging.merge.in_step:
@@ -263,7 +263,7 @@ class MergeScheduler(Generic[R]):
     # Restarts.
 
     def to_json(self) -> dict[str, Any]:
-        """Suspends an open merge."""
+        """Suspends an open merge, and returns the state."""
         self.sleep()
         groups = [group.to_json() for group in self.groups]
         if self._open is None:

@@ -1,9 +1,9 @@
-"""Rows of one side that came one after the other, sorted: in memory, or on disk.
+"""A run: consecutive rows of one side, sorted; in memory, or on disk.
 
-A run in memory may be mapped from the blocks that it is kept in:
+A run in memory may be mapped from the blocks that store it:
 
 rows      the columns of the rows, and their positions in the window
-orders    how they are sorted: codes and permutations, which probes read without touching the rows themselves
+orders    the sort orders: codes and permutations, which probes read without touching the rows themselves
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dovetail.storage.mapped_block import MappedBlock
 
 Bits = NDArray[np.uint8]
 
-ROW_BYTES = 8 * len(COLUMNS) + 2 + 8  # beside its columns: positions, flags, number
-ORDER_BYTES = 2 * 8 + 4 * 4  # two codes, and its place in two orders and from each to the other
+ROW_BYTES = 8 * len(COLUMNS) + 2 + 8  # in addition to its columns: positions, flags, number
+ORDER_BYTES = 2 * 8 + 4 * 4  # two codes, its position in both orders, and a permutation from each order to the other
 NUMBER_BYTES = 8
 EXTENT_NUMBERS = 6
 NO_FLAGS = np.empty(0, np.bool_)
@@ -36,10 +36,10 @@ class Run:
     kept: SortedPart
     places: WindowPositions
     extent: Extent
-    partnered: Flags  # where it is tracked
-    reported: Flags  # rows of which all has been said
-    blocks: dict[str, Block] = field(default_factory=dict)  # where they are kept: rows, orders
-    flags_block: Block | None = None  # where its flags are kept, as they were then
+    partnered: Flags  # if partners are tracked
+    reported: Flags  # rows whose outcome is final
+    blocks: dict[str, Block] = field(default_factory=dict)  # stored copies: rows, orders
+    flags_block: Block | None = None  # stored flags, as of the last write
     _flags_then: bytes = b""
     rows: int = field(init=False)
     nbytes: int = field(init=False)  # in memory
@@ -49,7 +49,7 @@ class Run:
         self.nbytes = footprint(self.kept.batch, sorted_rows=self.kept.part is not None)
 
     def write(self, store: BlockStore, stem: str) -> dict[str, Block]:
-        """Rows and orders as blocks, written once."""
+        """Write rows and orders as blocks, once."""
         if not self.blocks:
             batch = self.kept.batch
             for name, column in zip(COLUMNS, self.places, strict=True):
@@ -60,19 +60,19 @@ class Run:
         return self.blocks
 
     def write_flags(self, store: BlockStore, stem: str) -> Block:
-        """Its flags as a block, written when they have changed."""
+        """Write the flags as a block, if they have changed."""
         now = self._flags()
         if self.flags_block is None or now != self._flags_then:
             self.flags_block, self._flags_then = write_flags(store, stem, self.partnered, self.reported), now
         return self.flags_block
 
     def take_flags(self, partnered: Flags, reported: Flags, block: Block | None) -> None:
-        """What `write_flags` wrote."""
+        """Restore what `write_flags` wrote."""
         self.partnered, self.reported, self.flags_block = partnered, reported, block
         self._flags_then = self._flags()
 
     def clear_flags(self) -> None:
-        """Nothing has been said of its rows, and nothing is kept of that."""
+        """Reset the flags, and forget their stored copy."""
         self.partnered, self.reported = np.zeros(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
         self.flags_block, self._flags_then = None, b""
 
@@ -89,7 +89,7 @@ class Run:
         way: int,
         extent: Extent | None = None,
     ) -> Run:
-        """What was written, without flags."""
+        """Restore a written run, without flags."""
         columns = stored["rows"].columns
         width = len(columns) - len(COLUMNS)
         places = WindowPositions(*map(np.asarray, columns[width:]))
@@ -104,18 +104,18 @@ def write_flags(store: BlockStore, stem: str, partnered: Flags, reported: Flags)
 
 
 def footprint(batch: pa.RecordBatch, *, sorted_rows: bool) -> int:
-    """What rows take in memory, as a run of their own."""
+    """The memory that these rows take as a run."""
     rows: int = batch.num_rows
     return int(batch.nbytes) + rows * (ROW_BYTES + (ORDER_BYTES if sorted_rows else 0))
 
 
 class SpilledPart:
-    """A run on disk: what is known of it without reading it, and how it is loaded for a batch of probes.
+    """A run on disk: its zone map and extent in memory, and how it is loaded for a batch of probes.
 
-        in memory    extent of its positions, zone of its keys, two bits a row where partners are tracked
-        on disk      rows, orders            immutable, named once, by snapshots too
+        in memory    extent of its positions, zone of its keys, two bits per row if partners are tracked
+        on disk      rows, orders            immutable, named once, also by snapshots
 
-    A part that no probe can match is not read. One that has expired is removed without being read, unless left rows
+    A part that no probe can match is not read. One that has expired is removed without being read, unless its left rows
     without a partner have to be emitted.
     """
 
@@ -127,17 +127,17 @@ class SpilledPart:
         self.zone = zone
         self.way = way
         self._run_bytes = run_bytes
-        self._verify = verify  # at the first reading
-        self._partnered: Bits | None = None  # None: nothing to remember
+        self._verify = verify  # at the first read
+        self._partnered: Bits | None = None  # None: nothing to record
         self._reported: Bits | None = None
-        self.flags_block: Block | None = None  # written by a snapshot, and still right
-        self.has_open_rows = True  # rows without a partner, of which not all has been said
+        self.flags_block: Block | None = None  # written by a snapshot, and still valid
+        self.has_open_rows = True  # rows without a partner whose outcome is not final
         self._mapped: dict[str, MappedBlock] = {}
-        self._run: Run | None = None  # made of what is mapped
+        self._run: Run | None = None  # built on the mapped blocks
 
     @classmethod
     def spill(cls, run: Run, store: BlockStore, stem: str, zone: Zone | None, *, tracked: bool) -> SpilledPart:
-        """Write a run, if no snapshot has written it before."""
+        """Write a run, unless a snapshot has already written it."""
         part = cls(run.write(store, stem), run.kept.way, run.extent, zone, run.nbytes, verify=False)
         if tracked:
             part.take_flags(run.partnered, run.reported)
@@ -149,24 +149,24 @@ class SpilledPart:
 
     @property
     def all_blocks(self) -> list[Block]:
-        """All of its files."""
+        """All its files."""
         return [*self.blocks.values(), *([] if self.flags_block is None else [self.flags_block])]
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory while it is not loaded."""
+        """Bytes in memory while it is not loaded."""
         numbers = EXTENT_NUMBERS + 2 * len(self.zone or ())
         flags = sum(bits.nbytes for bits in (self._partnered, self._reported) if bits is not None)
         return numbers * NUMBER_BYTES + flags
 
     @property
     def run_bytes(self) -> int:
-        """What it takes as a run."""
+        """Bytes as a run."""
         return self._run_bytes
 
     @property
     def loaded_bytes(self) -> int:
-        """What it takes while probes are joined with it: at the edge of the window, some orders are copied."""
+        """Bytes while probes are joined with it: at the edge of the window, some orders are copied."""
         return self._run_bytes + (ORDER_BYTES * self.rows if "orders" in self.blocks else 0)
 
     @property
@@ -174,7 +174,7 @@ class SpilledPart:
         return sum(block.nbytes for block in self.blocks.values())
 
     def load(self, store: BlockStore, schema: pa.Schema, builder: PartBuilder) -> Run:
-        """Map the run. Nothing of it is read before it is used."""
+        """Map the run. Nothing is read until it is used."""
         if not self._mapped:
             self._mapped = {kind: store.map(block, verify=self._verify) for kind, block in self.blocks.items()}
             self._verify = False
@@ -185,7 +185,7 @@ class SpilledPart:
         return self._run
 
     def unload(self, *, stay_mapped: bool) -> None:
-        """Give back the memory of the loaded run, but for its flags."""
+        """Release the memory of the loaded run, except its flags."""
         run = self._run
         assert run is not None
         if self._partnered is not None:
@@ -195,7 +195,7 @@ class SpilledPart:
             mapped.release()
         if not stay_mapped:
             self._mapped = {}
-        if not stay_mapped or run.kept.part is None:  # what is not sorted is numbered in memory
+        if not stay_mapped or run.kept.part is None:  # rows that are not sorted have row numbers in memory
             self._run = None
 
     def _unpack(self, bits: Bits | None) -> Flags:
@@ -213,11 +213,11 @@ class SpilledPart:
 
     @property
     def flags(self) -> tuple[Flags, Flags]:
-        """Partnered, reported."""
+        """The flags (partnered, reported)."""
         return self._unpack(self._partnered), self._unpack(self._reported)
 
     def to_json(self) -> dict[str, Any]:
-        """All but the blocks, and flags."""
+        """Everything but the blocks and the flags."""
         return {"extent": self.extent, "zone": self.zone, "run_bytes": self._run_bytes}
 
     @classmethod

@@ -2,12 +2,12 @@
 
     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]
     immutable parts, sorted once          small runs, merged as they grow
-    expire as a whole                  up to a slide, or less where that costs less
+    expire as a whole                  up to a slide, or less if that costs less
     on disk, oldest first, if memory is too small for all (operators/spo/run.py)
 
-What arrives at once is a run, even if it spans more than a slide; but never more than half a window, so that what is
-kept does not become much longer than the window. With a budget, no run is larger than a share of it: so much is loaded
-at a time.
+Rows that arrive together form a run, even if it spans more than a slide, but never more than half a window, so that the
+kept rows do not span much more than the window. With a budget, no run exceeds a share of it, since a run is loaded as a
+whole.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 from dovetail.window import SLIDES, Window
 
-MEMORY = 0.98  # of what was measured before, at each measurement
+MEMORY = 0.98  # decay of past measurements, at each new one
 MOST_CUTS = 10  # the smallest run is a slide / 2^10
-CONFIDENT = 16  # runs that must have been probed, before they say anything
+CONFIDENT = 16  # runs that must have been probed before the measurements are used
 
-SMALL = 1 << 12  # rows: to open a run costs more than to merge it
+SMALL = 1 << 12  # rows: opening a run costs more than merging it
 
 NO_LIMIT = 2**62
-LOADED_SHARE = 1.5  # of a part's bytes: with copies of its orders, at the edge of the window
+LOADED_SHARE = 1.5  # times a part's bytes, including copies of its orders at the edge of the window
 LOADED, MERGED = "loaded part", "merged run"  # holders of memory
-MOST_MAPPED = 4096  # parts that stay mapped: far below what Linux allows
+MOST_MAPPED = 4096  # parts that stay mapped: far below Linux's limit
 
 
 @dataclass(slots=True)
 class RunCosts:
-    """Sums of the past, and the seconds since this was made."""
+    """Decayed sums of past costs, and the seconds since this was created."""
 
     merged_rows: float = 0.0
     merging: float = 0.0  # seconds
@@ -62,7 +62,7 @@ class RunCosts:
         return [self.merged_rows, self.merging, self.probed_runs, self.probing]
 
     def remember(self, sums: list[float]) -> None:
-        """What `to_json` gave before."""
+        """Restore what `to_json` returned."""
         self.merged_rows, self.merging, self.probed_runs, self.probing = sums
 
     def merged(self, rows: int, seconds: float) -> None:
@@ -76,7 +76,7 @@ class RunCosts:
         self.probe_seconds += seconds
 
     def cuts(self, batch_rows: int, slide_rows: int, window_rows: int) -> int:
-        """How often a slide should be halved."""
+        """How many times a slide should be halved."""
         if self.probed_runs < CONFIDENT or self.merged_rows < 1 or slide_rows <= batch_rows:
             return 0
         merge_row, probe_run = self.merging / self.merged_rows, self.probing / self.probed_runs
@@ -92,11 +92,11 @@ class RunCosts:
 
 
 class RunShares(NamedTuple):
-    """How a budget is divided, in its unit. Left over is what a probe loads, and the input buffer."""
+    """How a budget is divided, in its unit. The rest is for what a probe loads, and for the input buffer."""
 
-    part: int  # a run, at most
-    arriving: int  # rows that probe, and the order in which they do
-    residents: int  # runs of both sides in memory, and what is known of spilled parts
+    part: int  # at most, for one run
+    arriving: int  # probing rows, and their sort order
+    residents: int  # runs of both sides in memory, and metadata of spilled parts
 
     @classmethod
     def of(cls, budget: Budget, block_rows: int) -> RunShares:
@@ -111,7 +111,7 @@ class RunShares(NamedTuple):
 
 
 class Runs:
-    """Runs of one side, oldest first: those that do not fit in memory are spilled parts."""
+    """Runs of one side, oldest first; those that do not fit in memory are spilled parts."""
 
     def __init__(
         self,
@@ -133,22 +133,22 @@ class Runs:
         self._counters = workspace.counters
         self._schema = workspace.condition.schema(side)
         self._window = window
-        self._axis = 1 if window.by_own else 0  # of positions: own, or at
-        self._delta: int | None = workspace.parameters.get("delta")  # None: what costs least
+        self._axis = 1 if window.by_own else 0  # of the positions: own, or at
+        self._delta: int | None = workspace.parameters.get("delta")  # None: the cheapest
         self._costs = costs
         self._shares = shares
-        self._tracked = tracked  # whether partners of its rows are
+        self._tracked = tracked  # whether partners of its rows are tracked
         self._runs: list[Run] = []
         self._parts: list[SpilledPart] = []
-        self._held_parts = False  # whether the budget knows of some
-        self.free_memory: Callable[[int, int], None] = lambda rows, nbytes: None  # in memory, for a new run
+        self._held_parts = False  # whether the budget counts any
+        self.free_memory: Callable[[int, int], None] = lambda rows, nbytes: None  # makes room in memory for a new run
 
     def __iter__(self) -> Iterator[Run]:
-        """All runs; a spilled part is loaded until the next one is asked for."""
+        """All runs; a spilled part stays loaded until the next one is requested."""
         return self.scan(lambda _: True)
 
     def scan(self, wanted: Callable[[Extent], bool], reach: Callable[[], Zone | None] | None = None) -> Iterator[Run]:
-        """Runs with wanted extents; of spilled parts, only those that probes with this reach can match."""
+        """Runs with wanted extents; spilled parts only if probes with this reach can match them."""
         for run in self._runs:
             if wanted(run.extent):
                 yield run
@@ -160,7 +160,7 @@ class Runs:
             yield from self._load(part)
 
     def open_rows(self, wanted: Callable[[Extent], bool]) -> Iterator[Run]:
-        """As `scan`, without spilled parts whose rows all have a partner or have been reported."""
+        """Like `scan`, without spilled parts whose rows all have a partner or have been reported."""
         yield from (run for run in self._runs if wanted(run.extent))
         for part in self._parts:
             if part.has_open_rows and wanted(part.extent):
@@ -171,7 +171,7 @@ class Runs:
 
     @property
     def rows(self) -> int:
-        """In memory and on disk."""
+        """Rows in memory and on disk."""
         return self.resident_rows + self.spilled_rows
 
     @property
@@ -184,27 +184,27 @@ class Runs:
 
     @property
     def nbytes(self) -> int:
-        """In memory."""
+        """Bytes in memory."""
         return sum([run.nbytes for run in self._runs])
 
     @property
     def parts_nbytes(self) -> int:
-        """What is known of spilled parts, in memory."""
+        """Bytes of the metadata of spilled parts in memory."""
         return sum([part.nbytes for part in self._parts]) if self._parts else 0
 
     @property
     def spilled_bytes(self) -> int:
-        """On disk."""
+        """Bytes on disk."""
         return sum([part.spilled_bytes for part in self._parts])
 
     @property
     def oldest(self) -> int | None:
-        """The place of the first row in memory."""
+        """The position of the first row in memory."""
         return self._runs[0].extent.at[0] if self._runs else None
 
     @property
     def newest(self) -> pa.RecordBatch | None:
-        """Rows of the latest run, as an example."""
+        """Rows of the latest run, as a sample."""
         if self._runs:
             return self._runs[-1].kept.batch
         batches = [run.kept.batch for part in self._parts[-1:] for run in self._load(part)]
@@ -213,7 +213,7 @@ class Runs:
     def add(
         self, batch: pa.RecordBatch, places: WindowPositions, flags: tuple[Flags, Flags], probes: pa.RecordBatch | None
     ) -> None:
-        """New rows, with their `partnered` and `reported`; probes are some rows that will look for them."""
+        """Add rows with their flags `partnered` and `reported`; probes: a sample of the rows that will probe."""
         for rows in _pieces(self._positions(places), self._longest):
             for piece, some in self._fitting(batch, rows):
                 self._add_run(piece, places.of(some), (flags[0][some], flags[1][some]), probes)
@@ -241,7 +241,7 @@ class Runs:
         self.hold()
 
     def spill(self) -> None:
-        """Write the oldest runs in memory as one part: as many of them as make up one, but not the newest."""
+        """Write the oldest runs in memory as one part: as many as fit in a part, but not the newest."""
         rows = nbytes = count = 0
         for run in self._runs[: max(1, len(self._runs) - 1)]:
             rows, nbytes = rows + run.rows, nbytes + run.nbytes
@@ -257,14 +257,14 @@ class Runs:
         self.hold()
 
     def hold(self) -> None:
-        """Tell the budget what is in memory."""
+        """Report the memory use to the budget."""
         self._budget.hold(f"{self._side.alias} window", self.resident_rows, self.nbytes)
         if self._parts or self._held_parts:
             self._budget.hold(f"{self._side.alias} parts", 0, self.parts_nbytes)
             self._held_parts = bool(self._parts)
 
     def write(self) -> list[dict[str, Any]]:
-        """All runs as immutable blocks: rows and orders once, flags when they have changed."""
+        """Write all runs as immutable blocks: rows and orders once, flags whenever they have changed."""
         described: list[dict[str, Any]] = []
         for part in self._parts:
             if self._tracked and part.flags_block is None:
@@ -276,7 +276,7 @@ class Runs:
         return described
 
     def read(self, runs: list[dict[str, Any]]) -> None:
-        """What `write` described. With a smaller budget than before, runs are cut and spilled."""
+        """Restore what `write` described. With a smaller budget than before, runs are split and spilled."""
         for fields in runs:
             described = dict(fields["blocks"])
             flags_block = Block.from_json(described.pop("flags")) if "flags" in described else None
@@ -296,7 +296,7 @@ class Runs:
         self.hold()
 
     def _read_run(self, described: dict[str, Any], way: int) -> Run:
-        """A run as it was written, with any flags. Sorted ones are kept: they consist of what is mapped."""
+        """Restore a written run and its flags. Sorted runs stay on the mapped blocks."""
         names = [fields["name"] for fields in described.values()]
         made = self._store.find_made(names)
         if isinstance(made, Run):
@@ -316,7 +316,7 @@ class Runs:
 
     def _readmit_part(self, part: SpilledPart, flags: tuple[Flags, Flags] | None, flags_block: Block | None) -> None:
         if part.zone is not None and len(part.zone) != self._zones.links:
-            part.zone = ((LEAST, MOST),) * self._zones.links  # of another release
+            part.zone = ((LEAST, MOST),) * self._zones.links  # written by another release
         if self._tracked and flags is not None:
             part.take_flags(*flags)
             part.flags_block = flags_block
@@ -324,7 +324,7 @@ class Runs:
         self.hold()
 
     def _readmit(self, run: Run) -> None:
-        """A run of before, as it was; or in pieces, if it is too large for the budget."""
+        """Add a restored run, in pieces if it is too large for the budget."""
         if self._fits_part(run.rows, run.nbytes):
             self.free_memory(run.rows, run.nbytes)
             self._runs.append(run)
@@ -356,7 +356,7 @@ class Runs:
         self.hold()
 
     def _fitting(self, batch: pa.RecordBatch, rows: Words) -> Iterator[tuple[pa.RecordBatch, Words]]:
-        """Rows in pieces that make up a part at most. Pieces that are too large on average are not even copied."""
+        """Rows in pieces that each fit in a part. Pieces too large by the average row size are not even copied."""
         if self._fits_part(len(rows), self._footprint(batch) * len(rows) // batch.num_rows) or len(rows) == 1:
             piece = take_rows(batch, rows)
             if self._fits_part(len(rows), self._footprint(piece)) or len(rows) == 1:
@@ -386,7 +386,7 @@ class Runs:
         return Run(self._builder.keep(batch, probes, way), places, places.extent(), *flags)
 
     def _merge(self, batch_rows: int, probes: pa.RecordBatch | None) -> None:
-        """The newest run and others of its size and time become larger ones, again and again."""
+        """Repeatedly merges the newest run with others of similar size and time."""
         delta = self._largest(batch_rows)
         while (older := self._mergeable(self._runs[-1], delta)) is not None:
             started = time.perf_counter()
@@ -399,7 +399,7 @@ class Runs:
             self._counters.merges += 1
 
     def _mergeable(self, newest: Run, delta: int) -> Run | None:
-        """The latest run that should be one with the newest. Rows that come out of order belong to several."""
+        """The latest run to merge with the newest. Rows that arrive out of order belong to several."""
         for run in reversed(self._runs[:-1]):
             rows = run.rows + newest.rows
             longest = max(delta, self._longest_small) if rows <= SMALL and self._delta is None else delta
@@ -412,20 +412,20 @@ class Runs:
         return None
 
     def _merge_runs(self, runs: list[Run], probes: pa.RecordBatch | None) -> Run:
-        """All rows of neighbouring runs as one, which for a moment is in memory beside them."""
+        """All rows of neighbouring runs as one run, which is briefly in memory in addition to them."""
         self._budget.hold(MERGED, sum(run.rows for run in runs), sum(run.nbytes for run in runs))
         flags = (
             np.concatenate([run.partnered for run in runs]),
             np.concatenate([run.reported for run in runs]),
         )
         batch = concatenate([run.kept.batch for run in runs])
-        way = max(runs, key=lambda run: run.rows).kept.way  # where there are no probes that could tell
+        way = max(runs, key=lambda run: run.rows).kept.way  # if there are no probes to decide by
         merged = self._sort_rows(batch, joined([run.places for run in runs]), flags, probes, way)
         self._budget.release(MERGED)
         return merged
 
     def _largest(self, batch_rows: int) -> int:
-        """How much of the stream a run may span: rows or microseconds."""
+        """How much of the stream a run may span, in rows or microseconds."""
         if self._delta is not None:
             return self._delta
         rows = self.rows
@@ -434,21 +434,21 @@ class Runs:
 
     @cached_property
     def _longest(self) -> int:
-        """How much of the stream any run may span, so that what is kept does not become much longer than the window."""
+        """The maximal span of any run, so that the kept rows do not span much more than the window."""
         return max(self._window.slide, self._window.size // 2)
 
     @cached_property
     def _longest_small(self) -> int:
-        """How much a run of few rows may span: a tenth of what is kept, which late rows make longer than the window."""
+        """The maximal span of a run with few rows: a tenth of what is kept, including the time for late rows."""
         delay = max(self._window.delay, *(delay or 0 for delay in self._window.watermarks))
         return min(self._longest, (self._window.size + delay) // SLIDES)
 
     def _longest_part(self) -> int:
-        """How much of the stream a spilled part may span: it should not outlive its rows for long."""
+        """The maximal span of a spilled part: it should not be kept much longer than its rows."""
         return max(self._window.slide, self._window.size // SLIDES)
 
     def _span(self, older: Run, newer: Run) -> int:
-        """How far they reach in the stream; only some of its rows may be here."""
+        """The span of both runs in the stream; only some of its rows may be here."""
         first, last = zip(older.extent[self._axis], newer.extent[self._axis], strict=True)
         return max(last) - min(first)
 
@@ -463,12 +463,12 @@ def _describe(blocks: dict[str, Block], flags: Block | None, way: int) -> dict[s
 
 
 def _pieces(at: Words, most: int) -> Iterator[NDArray[np.int64]]:
-    """Rows that span no more than that, in the order of arrival."""
+    """Rows in pieces that span at most this much, in the order of arrival."""
     if len(at) == 0:
         return
     if int(at.max()) - int(at.min()) < most:
         yield np.arange(len(at))
         return
-    pieces = at // most  # the same bounds in every batch: runs that lie beside each other can be merged
+    pieces = at // most  # the same bounds in every batch, so that adjacent runs can be merged
     order = np.argsort(pieces, kind="stable")
     yield from np.split(order, 1 + np.flatnonzero(np.diff(pieces[order])))

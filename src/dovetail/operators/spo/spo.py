@@ -1,4 +1,4 @@
-"""SPO-Join: windowed joins of streams on inequalities, or on any condition.
+"""SPO-Join: windowed joins of streams on inequalities, or on any other condition.
 
     left  batch --> probe right runs --> in the window? --> results
                 \\-> a new left run
@@ -8,19 +8,21 @@
                        oldest first: to disk, when memory is full             (operators/spo/run.py)
 
 Guarantee: exactly the pairs that are in the window together when the later row arrives, each once, at that moment.
-Outer joins give a row without a partner when its window has closed, left_semi gives a row at its first partner,
-left_anti one whose window has closed without any. In a self-join a row meets others in both roles, and never itself.
+Outer joins emit a row without a partner when its window has closed; left_semi emits a row at its first partner,
+left_anti when its window has closed without one. In a self-join, each row is joined with others in both roles, and
+never with itself.
 
-Windows count rows of both streams together or of each, or are of event time; then rows behind the watermark are late:
-they are counted, not used. Where the condition bounds event time, its limits are the window. Without a window
-everything is kept. Probes read a spilled part, one at a time, unless its zone map excludes it; so that a batch of
-probes reads each part once, and results do not wait.
+Windows count rows of both streams together or of each, or use event time; then rows behind the watermark are late: they
+are counted, not joined. If the condition bounds event time, its bounds are the window. Without a window, all rows are
+kept. A batch of probes reads each spilled part at most once, one at a time, unless its zone map excludes it, so results
+are not deferred.
 
-After SPO-Join, a stream inequality join with mutable and immutable parts, permutation and offset arrays.
+Based on SPO-Join, a stream inequality join with mutable and immutable parts, permutation and offset arrays.
 
-Deviations: batches of probes are merged with sorted parts, tuples are not looked up one by one; runs instead of
-B+-trees hold the newest rows; probes search the opposite stream's keys directly (the offsets of neighbours of their own
-stream only bound the place); operators decide about ties; expiry is coarse in memory and exact in the results.
+Deviations: batches of probes are merged with sorted parts instead of looking up tuples one by one; runs instead of
+B+-trees hold the newest rows; probes search the opposite stream's keys directly (the offsets of neighbours in their own
+stream only bound the position); comparison operators decide about ties; expiry is coarse in memory and exact in the
+results.
 """
 
 from __future__ import annotations
@@ -65,16 +67,16 @@ from dovetail.operators.spo.runs import NO_LIMIT, RunCosts, Runs, RunShares
 from dovetail.operators.spo.window_aggregate import WindowAggregate
 from dovetail.window import Window
 
-MOST_PAIRS, FEWEST_PAIRS = 1 << 20, 1 << 12  # in one yield
-PAIRS_SHARE = 64  # a budget in bytes lists no more than 1 / this of it: pairs are not counted, but should be few
-FEW_ROWS = 1 << 10  # of a run, at the edge of the window: looking at all pairs costs less than two lists of them
+MOST_PAIRS, FEWEST_PAIRS = 1 << 20, 1 << 12  # per yield
+PAIRS_SHARE = 64  # with a budget in bytes, 1 / this of it for listed pairs: they are not counted, but should be few
+FEW_ROWS = 1 << 10  # of a run at the edge of the window: checking all pairs costs less than two lists of them
 PROBES = "probes"  # holder of memory
-PROBE_BYTES = 8 + 2 * (8 + 4)  # of a row: its number, two codes and its place by each
+PROBE_BYTES = 8 + 2 * (8 + 4)  # per row: its number, two codes and its position by each
 EVERYTHING = Window(2**62, 2**62)
 
 
 class Mine(NamedTuple):
-    """The rows that are probing."""
+    """The probing rows."""
 
     places: WindowPositions
     extent: Extent
@@ -101,7 +103,7 @@ class Spo(WindowedOperator):
         self._builders, self._zones = _keeping(condition)
         self._costs = RunCosts()
         if self._budget.limit is not None:
-            _ = workspace.shares  # too small a budget is refused
+            _ = workspace.shares  # refuses a budget that is too small
         limit = self._budget.limit or NO_LIMIT
         self._most_pairs = min(MOST_PAIRS, max(FEWEST_PAIRS, limit // PAIRS_SHARE))
         self._shares = RunShares.of(self._budget, workspace.block_rows)
@@ -121,7 +123,7 @@ class Spo(WindowedOperator):
         for runs in self._runs:
             runs.free_memory = self._free_memory
         self._arrived = [0, 0]
-        self._horizon = LEAST  # rows to come are not before it
+        self._horizon = LEAST  # future rows are not before it
         self._version = 0
 
     @staticmethod
@@ -136,9 +138,9 @@ class Spo(WindowedOperator):
         return Approach("sorted runs of both sides; spills the oldest", tuple(dict.fromkeys(driving)))
 
     def arrive(self, side: Side, batch: pa.RecordBatch, placement: Placement | None = None) -> Iterator[Matches]:
-        """Rows arrive next, or at a placement among arrivals that this operator does not see all of.
+        """New rows, next in order, or placed among arrivals of which this operator sees only some.
 
-        Nothing that was placed expires before `expire`.
+        With placements, rows only expire through `expire`.
         """
         if placement is not None:
             yield from self._admit(side, batch, *placement)
@@ -154,7 +156,7 @@ class Spo(WindowedOperator):
             yield from self.expire(sum(self._arrived))
 
     def _arrive_twice(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
-        """A self-join: the left stream is the right one, too. A row is in both roles, and never its own partner."""
+        """A self-join: the left stream is also the right one. A row has both roles, and is never its own partner."""
         if side is Side.RIGHT:
             return
         first = self._arrived[side]
@@ -168,7 +170,7 @@ class Spo(WindowedOperator):
     def _admit(
         self, side: Side, batch: pa.RecordBatch, places: WindowPositions, stores: Flags | None = None
     ) -> Iterator[Matches]:
-        """Probe with rows, then store them. A window of time reads their positions from the rows."""
+        """Probe with rows, then store them. With a time window, positions are read from the rows."""
         batch, places, stores = self._on_time(side, batch, places, stores)
         matchable = self._matchable(side, batch, places)
         if matchable is not None and not matchable.all():
@@ -182,7 +184,7 @@ class Spo(WindowedOperator):
             yield from self._probe_and_store(side, batch.slice(start, most), places.of(rows), some)
 
     def _probes_at_once(self, batch: pa.RecordBatch) -> int:
-        """How many of the rows that arrive keep to their share of the budget."""
+        """How many of the arriving rows fit in their share of the budget."""
         rows: int = batch.num_rows
         size = self._budget.measure(rows, batch.nbytes + PROBE_BYTES * rows)
         return max(1, rows * self._shares.arriving // max(1, size))
@@ -211,12 +213,12 @@ class Spo(WindowedOperator):
 
     @property
     def window_rows(self) -> int:
-        """Rows that are kept, in memory and on disk."""
+        """The number of rows kept, in memory and on disk."""
         return sum(runs.rows for runs in self._runs)
 
     @property
     def horizon(self) -> int:
-        """Rows to come are not before it, or they are late."""
+        """Future rows are not before this, or they are late."""
         return self._horizon
 
     @property
@@ -227,7 +229,7 @@ class Spo(WindowedOperator):
         return self._runs[side]
 
     def runs_to_probe(self, side: Side, batch: pa.RecordBatch, extent: Extent) -> Iterator[Run]:
-        """Runs of the other side that can hold partners of rows that arrive; spilled parts are loaded one by one."""
+        """Runs of the other side that can hold partners of arriving rows; spilled parts are loaded one at a time."""
 
         def wanted(other: Extent) -> bool:
             return not never(self._window, *_orient(side, extent, other))
@@ -238,18 +240,18 @@ class Spo(WindowedOperator):
         return self._builders[side.other].probing(batch)
 
     def keep_some(self, side: Side, kept: SortedPart, rows: Rows) -> SortedPart:
-        """Some of the rows that are kept, as they are."""
+        """Some of the kept rows, sorted by the same keys."""
         return self._builders[side].keep_some(kept, rows)
 
     def in_time(
         self, side: Side, batch: pa.RecordBatch, places: WindowPositions
     ) -> tuple[pa.RecordBatch, WindowPositions]:
-        """Rows that have a time and are not late, placed by the window."""
+        """Rows that have a time and are not late, positioned by the window."""
         batch, places, _ = self._on_time(side, batch, places, None)
         return (batch, places) if self._window.on is None else _some(batch, places, None, places.at != LEAST)[:2]
 
     def clean_up(self) -> Iterator[Matches]:
-        """All windows close."""
+        """Close all windows."""
         for side in self._how.preserved:
             for run in self._runs[side].open_rows(lambda _: True):
                 yield from self._close_windows(side, run, np.ones(run.rows, np.bool_))
@@ -260,9 +262,9 @@ class Spo(WindowedOperator):
         return WindowAggregate(self, aggregates, schema).over(batch, places)
 
     def expire(self, watermark: int, arrived: tuple[int, int] | None = None) -> Iterator[Matches]:
-        """Rows to come are at the watermark or behind it: arrivals, or microseconds.
+        """Future rows are at or after the watermark, which is in arrivals or microseconds.
 
-        `arrived` is how many rows of each side there have been anywhere, if some of them were not seen here.
+        `arrived`: the number of rows of each side that have arrived anywhere, if some of them were not seen here.
         """
         if arrived is not None:
             self._arrived = list(arrived)
@@ -318,7 +320,7 @@ class Spo(WindowedOperator):
             yield from self._match_run(side, probing, mine, run)
 
     def _match_run(self, side: Side, probing: ProbeBatch, mine: Mine, run: Run) -> Iterator[Matches]:
-        """The pairs of the probes and a run: at the edge of the window, only some of its rows need a closer look."""
+        """The pairs of the probes and a run. Only rows at the edge of the window are checked against it."""
         itself = self._self_join and _overlap(mine.extent.own, run.extent.own)
         sure = self._window.limits is not None or surely(self._window, *_orient(side, mine.extent, run.extent))
         if sure and not itself:
@@ -367,7 +369,7 @@ class Spo(WindowedOperator):
                 yield from self._mark_partners(run, their_rows)
 
     def _mark_partners(self, run: Run, rows: NDArray[Any]) -> Iterator[Matches]:
-        """Kept rows that have a partner now; a semi join gives those that had none before."""
+        """Mark kept rows as partnered; a semi join emits those that had no partner before."""
         run.partnered[rows] = True
         if self._how is JoinType.LEFT_SEMI:
             new = np.flatnonzero(run.partnered & ~run.reported)
@@ -376,7 +378,7 @@ class Spo(WindowedOperator):
                 yield Matches.single(Side.LEFT, run.kept.batch, new)
 
     def _close_windows(self, side: Side, run: Run, over: Flags) -> Iterator[Matches]:
-        """Rows of a side whose windows have closed without a partner."""
+        """Emit rows of a side whose windows have closed without a partner."""
         alone = np.flatnonzero(over & ~run.partnered & ~run.reported)
         run.reported |= over
         if len(alone):
@@ -387,7 +389,7 @@ class Spo(WindowedOperator):
     def _on_time(
         self, side: Side, batch: pa.RecordBatch, places: WindowPositions, stores: Flags | None
     ) -> tuple[pa.RecordBatch, WindowPositions, Flags | None]:
-        """In a window of time: the rows that are not late, placed by their time."""
+        """With a time window: the rows that are not late, positioned by their time."""
         if self._window.on is None:
             return batch, places, stores
         places = places._replace(at=event_times(batch.column(self._window.on[side])))
@@ -398,9 +400,9 @@ class Spo(WindowedOperator):
         return _some(batch, places, stores, ~late)
 
     def _matchable(self, side: Side, batch: pa.RecordBatch, places: WindowPositions) -> Flags | None:
-        """Rows that can have a partner: they have a time, and pass what the condition asks of them alone. None: all.
+        """Which rows can have a partner: they have a time, and pass the filters of the condition. None: all.
 
-        In an outer join within a window, rows without a partner are emitted when the window closes, all of them.
+        In an outer join within a window, all rows without a partner are emitted when the window closes.
         """
         waits = self._window.limits is None and side in self._how.preserved
         flags = None if waits else passing(self._filters[side], side, batch)
@@ -410,13 +412,13 @@ class Spo(WindowedOperator):
         return timed if flags is None else flags & timed
 
     def _oldest(self, side: Side) -> int:
-        """The first place of its rows that can still be in a window."""
+        """The first position of its rows that can still be in a window."""
         if self._window.by_own:
             return self._arrived[side] - self._window.size
         return self._horizon + self._window.expiry(side)
 
     def _free_memory(self, rows: int, nbytes: int) -> None:
-        """Spill until that much more fits in memory, the oldest runs of both sides first."""
+        """Spill the oldest runs of both sides until the given rows and bytes fit in memory."""
         while self._budget.limit is not None and self._resident(rows, nbytes) > self._shares.residents:
             filled = [runs for runs in self._runs if runs.oldest is not None]
             if not filled:
@@ -424,7 +426,7 @@ class Spo(WindowedOperator):
             min(filled, key=lambda runs: runs.oldest or 0).spill()
 
     def _resident(self, rows: int, nbytes: int) -> int:
-        """What runs in memory and zone maps would take, with that much more."""
+        """The size of runs in memory and zone maps with these additional rows and bytes."""
         rows += sum(runs.resident_rows for runs in self._runs)
         nbytes += sum(runs.nbytes + runs.parts_nbytes for runs in self._runs)
         return self._budget.measure(rows, nbytes)
@@ -432,9 +434,9 @@ class Spo(WindowedOperator):
 
 @lru_cache(maxsize=64)
 def _keeping(condition: Condition) -> tuple[tuple[PartBuilder, PartBuilder], tuple[ZoneMaps, ZoneMaps]]:
-    """How rows of each side are kept: as the right side of a condition, on whose left the probes are.
+    """How to keep rows of each side: as the right side of a condition whose left side are the probes.
 
-    The cells of a stream, and their micro-batches, have the same condition.
+    All cells and micro-batches of a stream have the same condition, so this is cached.
     """
     left, right = mirrored(condition), condition
     return (PartBuilder(left), PartBuilder(right)), (ZoneMaps(left), ZoneMaps(right))

@@ -1,12 +1,12 @@
-"""For each row of a stream, at its arrival: aggregates over its partners in the window of another stream.
+"""Aggregates for each arriving row of a stream over its partners in the window of another stream.
 
     kept rows, by arrival     expired | boundary | fully in the window            | doubtful | not here yet
     probes l1 … ln                   ^ for some probes                                         ^ same micro-batch
 
-What is surely in the window with all probes and came before all of them is aggregated by the kernels, without listing a
-pair. At each end of the window, a pair has to keep to one bound: two inequalities with a bound have a kernel, too. For
-other conditions, and for rows at both ends at once, the probes are halved and asked again, down to a few, whose pairs
-are gone through one by one. So a micro-batch costs O(n log^2 n), whatever the number of matches.
+Rows that are certainly in the window of all probes, and arrived before all of them, are aggregated by the kernels
+without listing pairs. At each end of the window, a pair has to satisfy one bound: two inequalities with a bound also
+have a kernel. For other conditions, and for rows at both ends at once, the probes are halved recursively, down to a
+few, whose pairs are checked one by one. So a micro-batch costs O(n log^2 n), however many matches there are.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from dovetail.operators.spo.run import Run
 from dovetail.operators.spo.runs import RunCosts
 from dovetail.window import Window
 
-FEW = 512  # probes whose doubtful pairs are gone through: fewer cost more in calls than they save in pairs
+FEW = 512  # probes whose doubtful pairs are checked one by one: with fewer, calls would cost more than the pairs saved
 CHUNK = 1 << 18  # pairs at a time
-MOST_PARTIALS = 16  # partial results of each left row, before they are merged
+MOST_PARTIALS = 16  # partial results per left row before they are merged
 
 
 class Keeper(Protocol):
-    """What keeps the rows: `spo`."""
+    """The operator that keeps the rows: `spo`."""
 
     @property
     def costs(self) -> RunCosts: ...
@@ -57,10 +57,10 @@ class WindowAggregate:
     def __init__(self, operator: Keeper, aggregates: Sequence[Aggregate], schema: pa.Schema) -> None:
         self._operator = operator
         self._aggregates = tuple(aggregates)
-        self._schema = schema  # of the left columns, then the aggregates
+        self._schema = schema  # the left columns, then the aggregates
 
     def over(self, batch: pa.RecordBatch, places: WindowPositions) -> pa.RecordBatch:
-        """The left rows with their aggregates; none is kept."""
+        """The left rows with their aggregates; they are not kept."""
         batch, places = self._operator.in_time(Side.LEFT, batch, places)
         started = time.perf_counter()
         everyone = range(batch.num_rows)
@@ -84,7 +84,7 @@ class WindowAggregate:
         kept: SortedPart,
         kept_places: WindowPositions,
     ) -> Iterator[pa.RecordBatch]:
-        """Partial results of some of the left rows over rows that are kept."""
+        """Partial results of some left rows over kept rows."""
         mine = places.of(np.arange(probes.start, probes.stop))
         limits = bounds(self._operator.window, mine, kept_places)
         possible = np.logical_and.reduce([third >= least.min() for least, third in limits])
@@ -114,7 +114,7 @@ class WindowAggregate:
         kept_places: WindowPositions,
         rows: Words,
     ) -> Iterator[pa.RecordBatch]:
-        """Half of the probes leave fewer kept rows in doubt; pairs of a few are gone through one by one."""
+        """Halve the probes, so that fewer kept rows are in doubt. Pairs of a few probes are checked one by one."""
         rest, rest_places = self._operator.keep_some(Side.RIGHT, kept, rows), kept_places.of(rows)
         if len(probes) <= FEW:
             probing = self._operator.probing(Side.LEFT, batch.slice(probes.start, len(probes)))
@@ -129,7 +129,7 @@ class WindowAggregate:
     def _in_window(
         self, probing: ProbeBatch, mine: WindowPositions, kept: SortedPart, kept_places: WindowPositions
     ) -> Parts:
-        """The pairs that are in the window, one by one."""
+        """The pairs in the window, found one by one."""
         found = []
         for lefts, rights in probing.match(kept).pairs(CHUNK):
             good = within(self._operator.window, mine, lefts, kept_places, rights)
@@ -141,7 +141,7 @@ class WindowAggregate:
         return Parts((probing.batch, kept.batch), (Part(These(lefts, rights, sizes), everything, ()),))
 
     def _merge_partials(self, partials: list[pa.RecordBatch]) -> pa.Table:
-        """One line per left row that has partners."""
+        """One row per left row that has partners."""
         columns = partial_columns(self._aggregates)
         schema = pa.schema([pa.field(ROW, pa.int64()), *partial_schema(self._aggregates, ())])
         merges = [(name, column.merge) for name, column in zip(schema.names[1:], columns, strict=True)]
@@ -151,7 +151,7 @@ class WindowAggregate:
         )
 
     def _by_row(self, merged: pa.Table, rows: int) -> pa.RecordBatch:
-        """One line per left row, whether it has partners or not."""
+        """One row per left row, with or without partners."""
         lines = np.full(rows, -1)
         lines[np.asarray(merged[ROW])] = np.arange(merged.num_rows)
         taken = pa.array(lines, mask=lines < 0)
@@ -160,7 +160,7 @@ class WindowAggregate:
 
 
 def _some(kept: SortedPart, chosen: Flags) -> SortedPart:
-    """Some of the rows that are kept; those that are not sorted are numbered anew."""
+    """Some of the kept rows; if they are not sorted, they are renumbered."""
     if chosen.all():
         return kept
     if kept.part is not None:
