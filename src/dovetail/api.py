@@ -260,8 +260,8 @@ def count(
     """Count the pairs of an inner join. Pairs are enumerated only if a residual has to be checked on them.
 
     Args:
-        left: An input as for `join`. For three or more inputs, a dictionary as for `multijoin`: results are counted, no rows
-            are built.
+        left: An input as for `join`. For three or more inputs, a dictionary as for `multijoin`: results are counted,
+            no rows are built.
         right: The other input.
         on: The condition, as for `join`.
         left_on: In place of `on`: columns of the left input that equal those of `right_on`, as in pandas and Polars.
