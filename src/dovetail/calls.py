@@ -201,9 +201,7 @@ def _beside(left: pa.Table, found: pa.RecordBatch) -> pa.Table:
 
 
 def _with_group_types(table: pa.Table, groups: Sequence[GroupColumn], schemas: Sequence[pa.Schema]) -> pa.Table:
-    """Restores the extension types of group columns: aggregation works on the stored values, which do not carry the
-    type.
-    """
+    """Restore the extension types of group columns, which aggregation of the stored values loses."""
     for number, group in enumerate(groups):
         type_ = schemas[group.side].field(group.name).type
         if isinstance(type_, pa.BaseExtensionType):

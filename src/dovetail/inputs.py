@@ -48,8 +48,8 @@ class PlannedTables:
 
 
 def plan_tables(request: Request, *, look: bool = False) -> tuple[JoinPlan, tuple[Scan, Scan]]:
-    """The plan of a join of tables, and both inputs. Files are checked first: if they are clustered alike, they are
-    not loaded.
+    """The plan of a join of tables, and both inputs. Files are checked first: if clustered alike, they are not
+    loaded.
     """
     left, right = request.input_list
     scans = (scan(left), scan(right))
@@ -161,9 +161,7 @@ def plan_ordered(request: Request) -> tuple[JoinPlan, tuple[Scan, Scan]]:
 
 
 def plan_several(request: Request) -> tuple[JoinPlan, Mapping[str, Any]]:
-    """The plan of a join of three or more inputs, and the inputs: sources for rows still to come, else tables and
-    files.
-    """
+    """The plan of a join of three or more inputs, and the inputs: sources if rows are still to come, else tables."""
     inputs = named_inputs(request.inputs)
     if request.call == "progressive":
         found: Mapping[str, Any] = {alias: _source(rows) for alias, rows in inputs.items()}
@@ -199,8 +197,8 @@ def both_scans(inputs: tuple[Any, Any]) -> tuple[Scan, Scan] | None:
 
 
 def _size(inputs: tuple[Any, Any]) -> TableSize | None:
-    """What both tables take in memory. None if rows are still to come, or if copies of them may take more because
-    every batch has its own dictionary.
+    """The size of both tables. None if rows are still to come, or if copies may take more: each batch has its own
+    dictionary.
     """
     if not all(isinstance(rows, pa.Table) and not any(map(uses_dictionaries, rows.schema.types)) for rows in inputs):
         return None

@@ -58,8 +58,8 @@ class Request:
 
     @classmethod
     def read(cls, call: str, arguments: Mapping[str, Any], parameter_names: Callable[[], Iterable[str]]) -> Request:
-        """The request that a call makes with its arguments, which are checked. `explain` makes the request of
-        another call.
+        """The request of a call with these arguments, which are checked. `explain` makes the request of another
+        call.
         """
         if call == "asof":
             arguments = _in_our_words(arguments)

@@ -58,9 +58,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class ResultColumns:
-    """Turns joined rows, which have the left columns, then the right ones named with `suffix`, into rows of the
-    result.
-    """
+    """Turns joined rows (left columns, then right ones named with `suffix`) into rows of the result."""
 
     schemas: tuple[pa.Schema, pa.Schema]  # of the inputs, without marks
     how: JoinType

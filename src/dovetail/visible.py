@@ -1,6 +1,4 @@
-"""Makes foreign text safe to print: names and values may contain characters that a terminal obeys instead of
-showing.
-"""
+"""Makes foreign text safe to print: it may contain characters that a terminal obeys instead of showing."""
 
 from __future__ import annotations
 

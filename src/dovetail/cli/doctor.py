@@ -377,9 +377,7 @@ def _read(out: IO[str]) -> dict[str, Any]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and Spark's JVM, which is in its process group. When asked to end, the JVM first removes its
-    files.
-    """
+    """End the process and Spark's JVM in its process group. If asked to end, the JVM removes its files first."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

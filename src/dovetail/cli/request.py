@@ -97,9 +97,7 @@ class JoinCommand(NamedTuple):
         select: str | None = None,
         **options: Any,
     ) -> JoinCommand:
-        """The request, with the options that are not None. `as_it_comes`: rows are joined while they are read, in
-        process.
-        """
+        """The request, with the options that are not None. `as_it_comes`: joined while it is read, in process."""
         call, given = (
             "progressive" if as_it_comes else "join",
             {name: v for name, v in options.items() if v is not None},
@@ -383,9 +381,7 @@ def _file(path: Path) -> Any:
 
 
 def _check_for_spark(path: Path) -> None:
-    """Refuse timestamps with nanoseconds, as pandas writes them. Spark cannot read them, but reports it only after
-    it started.
-    """
+    """Refuse nanosecond timestamps, as pandas writes them. Spark would refuse them too, but only after it started."""
     if format_of(path) != "parquet":
         return
     file = path if path.is_file() else min(path.rglob("*.parquet"))

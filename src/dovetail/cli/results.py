@@ -61,9 +61,7 @@ class Target(NamedTuple):
 
     @classmethod
     def read(cls, given: str | os.PathLike[str] | None, format_: str | None) -> Target:
-        """A name that ends with a slash is a directory, also if it has a suffix. So is a directory that already
-        exists.
-        """
+        """A name that ends with a slash is a directory, also if it has a suffix. So is an existing directory."""
         if format_ is not None and format_ not in FORMATS:
             raise InputError(f"--format is one of {', '.join(FORMATS)}; got {format_!r}.")
         if given is None:
@@ -104,8 +102,8 @@ class Target(NamedTuple):
             raise InputError(f"{self.path} cannot be written to: {error.strerror}.") from error
 
     def check_schema(self, schema: pa.Schema) -> None:
-        """Refuse types that the format cannot hold. CSV has plain values only. An Arrow file has one dictionary per
-        column, but dictionaries grow as rows arrive.
+        """CSV has plain values only. An Arrow file has one dictionary per column, but dictionaries grow as rows
+        arrive.
         """
         inside = [field.name for field in schema if pa.types.is_nested(field.type) and uses_dictionaries(field.type)]
         if self.format == ARROW and inside:
@@ -148,9 +146,7 @@ def _print(data: bytes) -> None:
 def open_writer(
     target: Target, schema: pa.Schema, show: Callable[[pa.Table], object] = lambda _: None
 ) -> Iterator[Write]:
-    """Returns a function that writes tables of the schema. Files appear when everything is written; `show` gets the
-    rows for a table on the terminal.
-    """
+    """A function that writes tables. Files appear when everything is written; `show` gets the rows for a terminal."""
     if target.format == TABLE:
         shown: list[pa.Table] = []
         yield shown.append
@@ -202,9 +198,7 @@ def _without_dictionaries(table: pa.Table) -> pa.Table:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """The schema with values instead of dictionaries: CSV has none, and an Arrow file needs one for all rows from
-    the start.
-    """
+    """Values instead of dictionaries: CSV has none, and an Arrow file needs one for all rows from the start."""
     types = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema]
     return pa.schema([field.with_type(type_) for field, type_ in zip(schema, types, strict=True)])
 

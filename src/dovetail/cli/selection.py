@@ -1,7 +1,8 @@
 """`--select`: the columns of the result, their order and their names.
 
-l.id, r.amount AS paid        columns of an input id, amount_right              columns of the result *, l.*
-all of them, or those of an input
+l.id, r.amount AS paid        columns of an input
+id, amount_right              columns of the result
+*, l.*                        all of them, or those of an input
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Treats SIGTERM and SIGHUP like Ctrl-C, so that nothing is left behind when Kubernetes, systemd or `timeout` stop
-us.
-"""
+"""Treats SIGTERM and SIGHUP like Ctrl-C, to clean up when Kubernetes, systemd or `timeout` end the process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Keeps pyarrow from importing pandas, which it does if pandas is installed. That takes a third of a second and is
-not needed for files.
-"""
+"""Keeps pyarrow from importing pandas, which takes a third of a second and is not needed for files."""
 
 from __future__ import annotations
 

@@ -95,9 +95,7 @@ def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None, *,
 
 
 def lines(query: Any, metrics: str = "dovetail", completion: Completion | None = None) -> Iterator[str]:
-    """The lines that `follow` prints. With a completion, the query is stopped when it is reached; lines go up to its
-    end.
-    """
+    """The lines that `follow` prints. With a completion, the query is stopped when it is reached."""
     yield "".join(name.rjust(width) for name, width, _ in COLUMNS)
     told, ended = MicroBatches(query), False
     while not ended:
@@ -296,9 +294,7 @@ class Listening:
             self.started(run)
 
     def close(self) -> None:
-        """Stop listening, once Spark has reported all queries that have ended. Recordings of running queries end
-        here.
-        """
+        """Stop listening, once Spark has reported all ended queries. Recordings of running queries end here."""
         from dovetail.spark.streaming.listening import active_runs, remove_listener
 
         try:

@@ -226,9 +226,7 @@ def _how(join: exp.Join) -> str:
 
 
 def _taken_from_on(steps: list[Step]) -> list[exp.Expr]:
-    """Take conditions out of ON of inner joins. They mean the same in WHERE, unless a later join fills their columns
-    with nulls.
-    """
+    """Take conditions of inner joins out of ON. They mean the same in WHERE, unless a later join pads their columns."""
     taken: list[exp.Expr] = []
     for place, step in enumerate(steps):
         if step.how == "inner" and step.best is None and _stays(steps, place + 1):

@@ -84,9 +84,7 @@ def _expanded(projection: exp.Expr, chain: Chain) -> Iterator[tuple[exp.Expr, st
 
 
 def _refuse_either(clause: exp.Expr, aliases: list[str], chain: Chain) -> None:
-    """In HAVING and QUALIFY, a name may refer to an output or a column. Engines differ in which they choose, so an
-    ambiguous name is refused.
-    """
+    """Refuse names in HAVING and QUALIFY that match an output and a column: engines differ in which they choose."""
     for column in clause.find_all(exp.Column):
         if len(column.parts) == 1 and chain.scope.find(column) is not None:
             same: Callable[[str], str] = chain.relations[0].key

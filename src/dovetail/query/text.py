@@ -29,9 +29,7 @@ class Ambiguous(Unsupported):
 
 
 NEAREST_MARK = "dovetail__nearest__"
-"""Prefix of the name that replaces `EXACT NEAREST 3 BY DISTANCE` in ON. The number of partners and the measure
-follow.
-"""
+"""Prefix of the name that replaces `EXACT NEAREST 3 BY DISTANCE` in ON. The number and the measure follow."""
 
 
 class QueryDialect(ConditionDialect):

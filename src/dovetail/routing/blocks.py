@@ -142,9 +142,7 @@ class HomeRouter:
 
 @dataclass(frozen=True, slots=True)
 class BlockRouter:
-    """Both sides visit all cells of their block. There is one for each block of the other side that can hold a
-    partner.
-    """
+    """Both sides visit all cells of their block: one for each block of the other side that can hold a partner."""
 
     condition: Condition
     comparisons: tuple[Comparison, ...]

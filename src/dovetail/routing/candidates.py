@@ -133,8 +133,8 @@ def _blocks(task: Task) -> Iterator[Candidate]:
 
 
 def _comparisons(task: Task) -> Iterator[tuple[tuple[Comparison, ...], list[int]]]:
-    """The predicates that prune, and the position of each among the ordered keys of the strategy. Blocks are cut
-    along the first two.
+    """Predicates that prune (blocks are cut along the first two), and their positions among the strategy's ordered
+    keys.
     """
     overlaps = _overlaps(task)
     if overlaps:
@@ -149,9 +149,7 @@ def _comparisons(task: Task) -> Iterator[tuple[tuple[Comparison, ...], list[int]
 
 
 def _orders(task: Task, less: list[Less]) -> list[list[int]]:
-    """Inequalities ordered by how many pairs satisfy them; and with the two first that the fewest pairs satisfy
-    together.
-    """
+    """Inequalities ordered by selectivity; and with the two first that the fewest pairs satisfy together."""
     codes = []
     for side in Side:
         keys = [p.left if side is Side.LEFT else p.right for p in less]
@@ -245,8 +243,8 @@ def _spread(values: Floats) -> float:
 
 
 def _beginnings(task: Task, home: Side, lengths: tuple[float, ...]) -> list[Axis]:
-    """Axes of where the intervals of one side start. A partner starts inside the interval, or earlier by at most the
-    longest partner's length.
+    """The starts of one side's intervals. A partner starts inside, or earlier by at most the longest partner's
+    length.
     """
     axes: list[Axis] = []
     for overlap, longest in zip(_overlaps(task), lengths, strict=True):

@@ -162,9 +162,7 @@ def _estimate_loads(task: Task, pairs: _Pairs, router: Router) -> tuple[Loads, L
 
 
 def _meeting_places(visits: Visits, wanted: Places, rows: int, cells: int) -> Places:
-    """For each wanted row and each cell that it visits: the row's position among the wanted ones and the cell, as
-    one number.
-    """
+    """For each wanted row and each cell that it visits: the row's position in `wanted` and the cell, as one number."""
     counts = np.bincount(visits.rows, minlength=rows)
     starts = np.cumsum(counts) - counts
     times = counts[wanted]
@@ -219,8 +217,8 @@ class StripeRouter:
 
 
 MANY = 8
-"""Stripes are cheaper from this number of cells on: a row is sent to three at most. Stripes may be skewed,
-round-robin never is.
+"""From this number of cells on, stripes are cheaper: a row visits at most three. They may be skewed, unlike
+round-robin.
 """
 
 

@@ -63,9 +63,7 @@ def _no_cuts() -> Cuts:
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
-    """Rows of side `home` are in one slab, by `at`. Rows of the other side visit all slabs with first + low <= at <=
-    last + high.
-    """
+    """Rows of side `home` are in one slab, by `at`. Others visit all slabs with first + low <= at <= last + high."""
 
     home: Side
     at: Expression

@@ -215,9 +215,7 @@ class UnionRouter:
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """A dimension of the hypercube with `share` positions: by the key of some inputs, or with one input distributed
-    over it.
-    """
+    """A dimension with `share` positions: by the key of some inputs, or with one input distributed over it."""
 
     share: int
     keys: Mapping[str, Attribute]
@@ -291,9 +289,7 @@ def hypercube(graph: Graph, rows: Mapping[str, int], cells: int) -> Hypercube:
 
 
 def _shares(dimensions: int, cells: int) -> Iterator[tuple[int, ...]]:
-    """Candidate shares of the dimensions, with a product of at most the number of cells: powers of two, and all
-    cells in one dimension.
-    """
+    """Candidate shares with a product of at most `cells`: powers of two, and all cells in one dimension."""
     if dimensions == 0:
         yield ()
         return

@@ -108,9 +108,7 @@ def row_bytes(files: Iterable[pq.FileMetaData], schema: pa.Schema) -> int:
 
 
 def _width(field: pa.Field, leaves: list[Any]) -> int:
-    """Approximate bytes per value. Texts may be encoded in fewer bytes; their length is taken from minimum and
-    maximum.
-    """
+    """Approximate bytes per value. Texts may be encoded in fewer bytes; minimum and maximum show their length."""
     type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
     if not pa.types.is_nested(type_) and type_.id not in VARIABLE:
         return 1 + int(type_.bit_width) // 8
@@ -121,8 +119,8 @@ def _width(field: pa.Field, leaves: list[Any]) -> int:
 
 
 def _has_statistics(files: Iterable[pq.FileMetaData], schema: pa.Schema) -> bool:
-    """Whether the statistics show the length of texts. Arrow writes none for long texts, and a dictionary may store
-    them once.
+    """Whether statistics show the length of texts. Arrow writes none for long ones, and a dictionary may hold them
+    once.
     """
     group = next(file.row_group(0) for file in files if file.num_rows)
     return all(

@@ -135,9 +135,7 @@ class PostgresSource:
         rows: int | None,
         range_rows: int,
     ) -> list[KeyRange]:
-        """Divide the rows after a key, up to a number of rows, into key ranges. The server finds the bounds, mostly
-        from an index.
-        """
+        """Divide up to `rows` rows after a key into key ranges. The server finds the bounds, mostly from an index."""
         columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
         where, values = self._bounds(position, until)
         query = sql.SQL(
@@ -275,9 +273,7 @@ def _settings(dsn: str) -> dict[str, str]:
 
 
 def _check_count(cursor: RawServerCursor[Any], rows: int) -> None:
-    """After a fetch, the server reports the number of rows. If fewer arrived, something in between has lost some: a
-    break.
-    """
+    """After a fetch, the server reports the number of rows. If fewer arrived, some were lost: a break."""
     told = cursor.pgresult.command_tuples if cursor.pgresult is not None else None
     if told is not None and told != rows:
         raise psycopg.OperationalError(f"{rows:,} of {told:,} rows arrived")

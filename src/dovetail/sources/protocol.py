@@ -32,9 +32,7 @@ def cause_of(error: BaseException, clean: Callable[[str], str] = str) -> str:
 
 
 Position = Any
-"""Where a source resumes after a failure: a row number, a key, any value that the source understands. None is the
-start.
-"""
+"""Where a source resumes after a failure: a row number, a key, any value that it understands. None is the start."""
 
 
 class Piece(NamedTuple):

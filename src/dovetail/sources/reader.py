@@ -183,9 +183,7 @@ class Feed:
         ]
 
     def events(self) -> Iterator[Event]:
-        """Events until all sources have ended. A source that cannot be resumed raises after its rows have been
-        consumed.
-        """
+        """Events until all sources have ended. A source that cannot be resumed raises after its rows were consumed."""
         for thread in self._threads:
             thread.start()
         live = len(self._readers)
@@ -265,9 +263,7 @@ class _Line:
             self._changed.notify_all()
 
     def take(self, wait_s: float) -> Event | SourceError:
-        """The next event. A stall if no rows have come for `wait_s` since the last, and another if this was more
-        than a gap.
-        """
+        """The next event. A stall if no rows have come for `wait_s`, and another if this was more than a gap."""
         with self._changed:
             stalls_s = (wait_s, IDLE_S) if wait_s < IDLE_S else (wait_s,)
             if self._stalls < len(stalls_s):

@@ -103,9 +103,7 @@ class TextSource(ABC):
         )
 
     def _choose(self, found: pa.Schema, schema: pa.Schema | None, columns: Sequence[str] | None) -> pa.Schema:
-        """The wanted columns, with the given types. A column without values in the first piece may contain text
-        later.
-        """
+        """The wanted columns, with the given types. A column without values so far may contain text later."""
         names = list(columns) if columns is not None else found.names if schema is None else schema.names
         for name in names:
             if name not in found.names:

@@ -176,9 +176,7 @@ def aggregate_dataframes(request: Request, aggregates: Mapping[str, str]) -> Dat
 
 
 def order_dataframes(request: Request) -> Iterator[Step]:
-    """Steps with ordered results. Nothing is emitted before everything is joined; errors in the request are raised
-    immediately.
-    """
+    """Steps with ordered results, emitted after everything is joined. Invalid requests are refused immediately."""
     left, right = request.input_list
     first = _before_sorting(request)
     keys = order_keys(left, right, request.order_by, JoinType.read(request.how), request.trusted)

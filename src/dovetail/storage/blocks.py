@@ -148,8 +148,8 @@ class BlockStore:
             yield reader.get_batch(page)
 
     def read_pages(self, block: Block, first: int, stop: int) -> list[pa.RecordBatch]:
-        """Read some pages of a block, sequentially. The first is a sequential read as well if it follows the last
-        page read.
+        """Read some pages of a block, in sequence. If the page before was read last, the first counts as sequential
+        as well.
         """
         reader = self._reader(block)
         pages = [reader.get_batch(page) for page in range(first, stop)]

@@ -115,9 +115,11 @@ HEADROOM = 0.75  # share of a block that is filled with rows; the rest is for th
 class Shares:
     """How a spilling operator divides its budget, in the budget's unit.
 
-    residents   rows and indexes that arriving rows probe, while blocks are loaded alone       the same, while no blocks
-    are loaded block       rows written as one block outer       blocks loaded at once by block joins, besides one inner
-    block (of each other input) The remainder is one block for the input buffer.
+    residents   rows and indexes that arriving rows probe, while blocks are loaded
+    alone       the same, while no blocks are loaded
+    block       rows written as one block
+    outer       blocks loaded at once by block joins, besides one inner block (of each other input)
+    The remainder is one block for the input buffer.
     """
 
     def __init__(self, budget: Budget, block_rows: int, inputs: int = 2) -> None:

@@ -57,9 +57,7 @@ class HashTable:
         self._rows = rows
 
     def find(self, hashes: Hashes, most_pairs: int) -> Iterator[tuple[Rows, Rows]]:
-        """Pairs (probing row, resident row) with equal hashes, in pieces of at most `most_pairs`, or one per probing
-        row.
-        """
+        """Pairs (probing row, resident row) with equal hashes, in pieces of `most_pairs`, or one per probing row."""
         probing, entries = kernels.start(self._heads, hashes)
         active = len(probing)
         capacity = max(len(hashes), SMALLEST)  # enough for unique keys; grows only if keys repeat

@@ -1,6 +1,4 @@
-"""A directory as a store: files are written under a temporary name, flushed and renamed, and read through a memory
-map.
-"""
+"""A directory as a store: files are written under a temporary name, flushed and renamed, and read by mmap."""
 
 from __future__ import annotations
 

@@ -44,9 +44,7 @@ KNOWN = {
     "hdfs": "hdfs",
 }
 TIMEOUTS_S = {"connect_timeout": 5.0, "request_timeout": 15.0}
-"""For S3: without a connection, and without a byte of an answer. Set by the URI, by the environment, or these
-defaults.
-"""
+"""For S3: without a connection, and without a byte of an answer. The URI and the environment override these."""
 VARIABLE = "DOVETAIL_S3_{}"  # environment variables, in upper case
 S3_OPTIONS = {"region", "scheme", "endpoint_override", "tls_ca_file_path", *TIMEOUTS_S}
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")

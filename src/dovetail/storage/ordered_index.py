@@ -143,9 +143,7 @@ class OrderedIndex:
         return self.smallest(len(self))
 
     def _end(self, count: int, *, largest: bool) -> tuple[Keys, Rows]:
-        """The `count` extreme rows, ascending: merged from those parts of the runs' ends that hold `count` live
-        rows.
-        """
+        """The `count` extreme rows, ascending: merged from the parts of the runs' ends that hold `count` live rows."""
         ends = [self._run_end(run, count, largest=largest) for run in self._runs]
         merged = (
             self._merge_runs(ends, forget=False) if ends else SortedKeys(np.empty(0, np.int64), np.empty(0, np.int64))

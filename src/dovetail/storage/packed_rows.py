@@ -80,9 +80,7 @@ class PackedRows:
             yield slice(None), *self.copied(positions)
 
     def copied(self, positions: Rows, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Rows]:
-        """The rows at these positions, copied once if many positions are equal; and the index of each position in
-        the copy.
-        """
+        """The rows at these positions, copied once if many are equal; and the index of each position in the copy."""
         if MANY * len(positions) < len(self):
             return self.take(positions, names), np.arange(len(positions))
         places = np.zeros(len(self), np.int32)

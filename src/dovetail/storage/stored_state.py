@@ -191,9 +191,7 @@ def _check_blocks(state: Any) -> None:
 
 
 def write_copy(directory: Place, cell: int, made: str, before: str | None) -> None:
-    """Write the manifests of a cell as JSON beside its segments. Not flushed to disk, since nothing is restored from
-    it.
-    """
+    """Write the manifests of a cell as JSON beside its segments. Not flushed, since nothing is restored from it."""
     open_store(directory).put(COPY.format(cell), (f"[{made}]" if before is None else f"[{made}, {before}]").encode())
 
 

@@ -96,9 +96,7 @@ def _join_lazily(request: Request) -> DataFrame | None:
 
 
 def _selected(columns: ResultColumns) -> list[tuple[int, str]] | None:
-    """The columns of the result by their positions among joined columns. None if some are computed from several
-    columns.
-    """
+    """The positions of the result's columns among joined columns. None if some are computed from several columns."""
     if columns.indicator is not None or any(len(columns.source(part)) > 1 for part in columns.parts):
         return None
     sides = [columns.source(part)[0] for part in columns.parts]
@@ -142,9 +140,7 @@ def _build(asked: FrameJoin, how: JoinType, options: str | None, selected: list[
 
 
 def _can_be_read_again(asked: FrameJoin, text: str) -> bool:
-    """Whether Spark's text of the condition, including its own functions, can be parsed like a condition of the
-    user.
-    """
+    """Whether Spark's text of the condition, including its own functions, can be parsed like a user's condition."""
     if not any(map(is_opaque, asked.bound.written)):
         return True
     left, right = map(by_position, asked.request.input_list)

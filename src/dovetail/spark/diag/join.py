@@ -193,9 +193,7 @@ def _looked_up(bound: Bound) -> Condition:
 
 
 def _for_window(memory_bytes: int | None) -> int:
-    """The memory of the window. A step has nine tables where the ring has six, and copies the next step's from the
-    last.
-    """
+    """The memory of the window. A step has nine tables where the ring has six, and copies them for the next step."""
     return (MOST_BYTES if memory_bytes is None else memory_bytes) // 3
 
 

@@ -85,9 +85,7 @@ def _writer(side: Side, router: Router, schema: pa.Schema, directory: Place) -> 
 
 
 def by_visits(visits: Visits, names: NDArray[np.uint64]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
-    """Sets of cells, with the rows that visit exactly these. A set is identified by the sum of its cells' random
-    names.
-    """
+    """Sets of cells, with the rows that visit exactly these. The sum of its cells' random names identifies a set."""
     if not len(visits.rows):
         return
     order = np.lexsort((visits.cells, visits.rows))

@@ -34,9 +34,7 @@ class BlockPages(NamedTuple):
 
 
 def new_directory(shared: SharedDirectory, stem: str) -> SharedDirectory:
-    """A directory inside it that is removed at the end. If this process is killed, it is removed only if this
-    process can access it.
-    """
+    """A directory inside it that is removed at the end; if this process is killed, only if it could access it."""
     if shared.is_seen:
         return replace(shared, place=owned_place(shared.place, stem, private=True))
     place = shared.place / f"{stem}-{uuid.uuid4().hex}"

@@ -12,9 +12,7 @@ MASK = 0xFFFFFFFF
 
 
 def spark_partition(cell: int, partitions: int) -> int:
-    """The partition of groupBy(cell) for an int column: Murmur3 (x86, 32 bits, seed 42), modulo the number of
-    partitions.
-    """
+    """The partition of groupBy(cell) for an int column: Murmur3 (x86, 32 bits, seed 42), modulo `partitions`."""
     k = (cell & MASK) * 0xCC9E2D51 & MASK
     k = ((k << 15 | k >> 17) & MASK) * 0x1B873593 & MASK
     h = 42 ^ k

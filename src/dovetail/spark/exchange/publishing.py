@@ -114,9 +114,7 @@ def remove_stage(stage: Store) -> None:
 
 
 def publish(target: Store, stage: Store, decided: Commit) -> None:
-    """Carry out a commit, or the rest of it. The commit file is removed last, so an interrupted call can be
-    repeated.
-    """
+    """Carry out a commit, or the rest of it. The commit file is removed last, so this can be repeated."""
     if decided.as_directory:
         _exchange(target, stage)
     else:

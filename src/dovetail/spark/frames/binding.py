@@ -1,12 +1,12 @@
-"""Binds a condition to two DataFrames: divides it into parts for the cells, and parts that Spark evaluates before or
-after.
+"""Binds a condition to two DataFrames: which parts run in the cells, and which Spark evaluates before or after.
 
-l.k = r.k                      a typed predicate, in the cells upper(l.name) = r.name         a function of our table:
-workers evaluate it as Spark does upper(l.name) = 'ADA'          over one input: Spark filters before rows are sent to
-workers soundex(l.name) = r.code       not in the table: Spark computes soundex(name) as an extra column; then as above
-levenshtein(l.a, r.b) < 3      needs both rows: Spark filters the joined rows l.s = r.s, with a collation    compared by
-Spark's rules: Spark filters the joined rows l.window = r.window            streams, windows of event time: Spark
-computes window.end, which has their watermark
+l.k = r.k                      a typed predicate, in the cells
+upper(l.name) = r.name         a function of our table: workers evaluate it as Spark does
+upper(l.name) = 'ADA'          over one input: Spark filters before rows are sent to workers
+soundex(l.name) = r.code       not in the table: Spark computes soundex(name) as an extra column; then as above
+levenshtein(l.a, r.b) < 3      needs both rows: Spark filters the joined rows
+l.s = r.s, with a collation    compared by Spark's rules: Spark filters the joined rows
+l.window = r.window            streams, windows of event time: Spark computes window.end, which has their watermark
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ from dovetail.spark.frames.schemas import (
 
 
 def expression_of(on: SparkColumn, left: DataFrame, right: DataFrame) -> Expression:
-    """The condition that a Column expresses about two DataFrames. It was created by code, so it may call any
-    function.
-    """
+    """The condition that a Column expresses. It was created by code, so it may call any function."""
     return read_sql(_text(on, Names(left, right)), (arrow_schema(left), arrow_schema(right)), trusted=True)
 
 
@@ -184,9 +182,7 @@ def joined_names(left: Sequence[str], right: Sequence[str]) -> Callable[[Column]
 
 
 def never_fails(expression: Expression) -> bool:
-    """Whether no value raises an error in ANSI mode. Filters have no order there: 1 / x > 2 may fail, even after x
-    != 0.
-    """
+    """Whether no value raises an error in ANSI mode. Filters have no order: 1 / x > 2 may fail, even after x != 0."""
     match expression:
         case Call("cast", (inner,), target):
             return (

@@ -139,9 +139,7 @@ def unreadable(what: str) -> ConditionError:
 
 
 def unknown_node(kind: str) -> ConditionError:
-    """The error for a node without SQL text: one that is not allowed in a condition, or that this version does not
-    know.
-    """
+    """The error for a node without SQL text: not allowed in a condition, or unknown to this version."""
     if kind in UNREADABLE:
         return ConditionError(f"a join condition cannot contain {UNREADABLE[kind]}.")
     return unreadable(f"this part of the condition ({kind})")

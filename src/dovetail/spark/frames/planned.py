@@ -62,9 +62,7 @@ class Planned:
     frame: Callable[[], DataFrame]
 
     def with_limit(self, limit: int | None) -> Planned:
-        """The same join with at most this many rows, in no particular order. For a stream, Spark's state counts
-        them.
-        """
+        """The same join with at most this many rows, in any order. For a stream, Spark's state counts them."""
         return self if limit is None else Planned(self.plan, lambda: self.frame().limit(limit))
 
 

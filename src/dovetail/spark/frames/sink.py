@@ -92,9 +92,7 @@ def join_behind(frame: DataFrame) -> PartedJoin | None:
 
 
 def remember_plan(frame: DataFrame, plan: Callable[[], DataFrame]) -> DataFrame:
-    """Remember the plan of a frame that Spark has not planned. If the frame is written unchanged, the planned one is
-    written.
-    """
+    """Remember the plan of a frame that Spark has not planned. It is used if the frame is written unchanged."""
     _plans[frame] = plan
     return frame
 

@@ -124,9 +124,7 @@ class NativeJoin:
         return frame
 
     def _span(self, low: Expression, high: Expression, names: Any) -> tuple[str, str]:
-        """The first cell of an interval, and all its cells. An interval that ends before it begins matches rows that
-        contain both ends.
-        """
+        """The first cell of an interval, and all its cells. If it ends before it begins, partners contain both ends."""
         cells, ends = self.cells[0], [_place(low, names), _place(high, names)]
         first, last = (cells.sql(f"{function}({', '.join(ends)})") for function in ("least", "greatest"))
         known = " AND ".join(f"{place} IS NOT NULL" for place in ends)

@@ -19,9 +19,7 @@ PRELOADED = (
     "dovetail.spark.streaming.cell_processor",
     "dovetail.spark.streaming.static_join",
 )
-"""Modules that tasks use, by name: a session does not import the joins above it, and Spark finds this daemon by
-name.
-"""
+"""Modules that tasks use, by name: a session does not import the joins above it."""
 TASKS = "pyspark.worker"  # workers of other kinds (sources, drivers of stateful operators) run little of our code
 
 

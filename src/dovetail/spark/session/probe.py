@@ -1,11 +1,11 @@
-"""Collects facts about a Spark cluster for `dovetail doctor`. Runs in a separate process, which can be killed if it
-hangs.
+"""Collects facts about a Spark cluster for `dovetail doctor`, in a separate process that can be killed if it hangs.
 
-stdin    {"master": ..., "state_dir": ..., "conf": {...}} stdout   a line of JSON for each fact, as soon as it is known,
-so that facts survive a timeout
+stdin    {"master": ..., "state_dir": ..., "conf": {...}}
+stdout   a line of JSON for each fact, as soon as it is known, so that facts survive a timeout
 
-session  version, shuffle partitions      tasks    one per core workers  Python, packages, disk, clock    caches   of
-kernels shared   whether tasks share a directory  error    why it stopped
+session  version, shuffle partitions      tasks    one per core
+workers  Python, packages, disk, clock    caches   of kernels
+shared   whether tasks share a directory  error    why it stopped
 """
 
 from __future__ import annotations

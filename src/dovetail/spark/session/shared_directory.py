@@ -161,9 +161,7 @@ def _answer(place: Store, token: str, number: int) -> bool:
 
 
 def _count_markers(place: Store, token: str, tasks: int) -> int:
-    """The number of tasks' markers that exist. Each name is looked up, since listings of network file systems may be
-    stale.
-    """
+    """The number of tasks' markers that exist. Names are looked up: listings of network file systems may be stale."""
     found = sum(place.exists(_marker(token, number)) for number in range(tasks))
     place.delete([_marker(token), *(_marker(token, number) for number in range(tasks))])
     return found

@@ -26,9 +26,7 @@ FORMATS = (FlightFormat, PostgresFormat, StateFormat)
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Register the formats dovetail-flight, dovetail-postgresql and dovetail-state in a session. Returns the
-    session.
-    """
+    """Register the formats dovetail-flight, dovetail-postgresql and dovetail-state. Returns the session."""
     prepare_workers(spark)
     for made in FORMATS:
         spark.dataSource.register(made)

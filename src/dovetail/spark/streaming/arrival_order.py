@@ -110,9 +110,7 @@ def turns(counts: list[int], source: int) -> Words:
 
 
 def placed(side: Side, rows: Ordered, arrived: tuple[int, int], self_join: bool = False) -> WindowPositions:
-    """Positions of the rows of a side, after `arrived` rows of both sides. In a self-join both sides are the same
-    rows.
-    """
+    """Positions of the rows of a side, after `arrived` rows of both sides. In a self-join both have the same rows."""
     own = arrived[side] + rows.own
     if self_join:
         return WindowPositions(own, own, own)

@@ -1,6 +1,4 @@
-"""The interface of a kind of cell for the stream processor (cell_processor.py): arrivals, progress, timers and
-figures.
-"""
+"""The interface of cells for the stream processor (cell_processor.py): arrivals, progress, timers and figures."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ class Cell(ABC, Generic[Join]):
         return held | {"cells": 1, "largest_cell_rows": self.usage.resident_rows + self.usage.spilled_rows}
 
     def _rows(self, found: Iterator[Found]) -> Iterator[pa.RecordBatch]:
-        """References to emitted results are dropped before the next are requested: they may be the last references
-        to evicted rows.
-        """
+        """Drop references to emitted results before the next are requested: they may be the last to evicted rows."""
         join, most_bytes = self._join, self._join.pack_bytes
         for phase, results in found:
             self.reactive += 0 if phase is Phase.ARRIVING else results.size

@@ -41,9 +41,7 @@ class CellProcessor:
         self._join = join
 
     def start(self, handle: StatefulProcessorHandle, manifest: Any) -> None:
-        """Called before the first cell of a micro-batch. `manifest` is Spark's state of the cell that it calls us
-        for.
-        """
+        """Called before the first cell of a micro-batch. `manifest` is Spark's state of that cell."""
         self._handle = handle
         self._manifest = manifest
         self._fed: set[int] = set()  # cells with input in this micro-batch

@@ -58,8 +58,6 @@ class Processor(StatefulProcessor):
 
 @lru_cache(maxsize=32)
 def _unpickled(join: bytes) -> CellJoin:
-    """The join, shared by all micro-batches that a worker runs, so that values derived from its condition are
-    cached.
-    """
+    """The join, shared by all micro-batches of a worker, so that values derived from its condition are cached."""
     found: CellJoin = pickle.loads(join)
     return found

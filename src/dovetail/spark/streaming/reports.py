@@ -52,9 +52,7 @@ class Totals(NamedTuple):
 
     @classmethod
     def from_reports(cls, reports: Iterable[Report], *, share_rows: bool) -> Totals:
-        """Variances of independent cells add up. Errors of cells that share rows may be correlated, so their margins
-        add up.
-        """
+        """Variances of independent cells add up. Cells that share rows may have correlated errors: margins add up."""
         found = list(reports)
         emitted = sum(report.emitted for report in found)
         expected = [report.estimate for report in found if report.estimate is not None]
@@ -119,7 +117,7 @@ _last_listing: dict[str, tuple[int, list[str]]] = {}
 
 
 def _listed(place: Store, batch: int) -> list[str]:
-    """The names of reports. Those of earlier micro-batches are complete, and no others count, so a store is listed
+    """The names of reports. Those of earlier micro-batches are complete, and only they count: a store is listed
     once.
     """
     if place.path is None and place.key in _last_listing and _last_listing[place.key][0] == batch:

@@ -59,9 +59,7 @@ def check_state(frame: DataFrame, query: str) -> None:
 
 
 def _watch_starts() -> None:
-    """Check queries of classic sessions at their start. There is no hook for it: Spark only logs what listeners
-    raise.
-    """
+    """Check queries of classic sessions at their start. There is no hook: Spark only logs what listeners raise."""
     for name in ("start", "toTable"):
         method = getattr(DataStreamWriter, name)
         if getattr(method, "__module__", None) != __name__:

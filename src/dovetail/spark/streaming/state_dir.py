@@ -1,6 +1,4 @@
-"""Finds the directory where a streaming join keeps manifests and segments, and checks that the segments belong to
-it.
-"""
+"""The directory where a streaming join keeps manifests and segments, and the check that these belong to the join."""
 
 from __future__ import annotations
 

@@ -110,8 +110,8 @@ class CellJoin(ABC):
 
     @cached_property
     def pack_bytes(self) -> int:
-        """The maximum bytes of rows that are packed together. There are several copies for a moment, so small
-        budgets need small packs.
+        """Maximum bytes of rows packed together. Several copies exist for a moment, so small budgets need small
+        packs.
         """
         memory_bytes = self.plan.memory_bytes
         if memory_bytes is None or not self.keeps_to_memory:
@@ -151,8 +151,8 @@ class StreamJoin(CellJoin):
 
     @property
     def _row_bytes(self) -> int | None:
-        """The memory for rows. A small budget is used for rows entirely: operators need some blocks, and copies are
-        small compared with the worker itself.
+        """The memory for rows. A small budget is used entirely: operators need some blocks, and the worker is far
+        larger.
         """
         memory_bytes = self.plan.memory_bytes
         return None if memory_bytes is None else max(int(ROW_SHARE * memory_bytes), min(memory_bytes, SMALL_BYTES))

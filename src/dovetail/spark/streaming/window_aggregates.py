@@ -1,6 +1,4 @@
-"""Windowed aggregates of streams: each left row at its arrival, with aggregates over its partners in the right
-window.
-"""
+"""Windowed aggregates of streams: each left row at its arrival, with aggregates over its partners."""
 
 from __future__ import annotations
 
