@@ -34,7 +34,7 @@ OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
 OLDEST_SPARK, TESTED_SPARK = (4, 0), (4, 3)
 PACKAGES = {"numba": "numba>=0.68", "pyarrow": "pyarrow>=26", "pandas": "pandas<3"}  # as in pyproject.toml
 INSTALL_SPARK = "pip install 'dovetail-joins[spark]'"
-LITTLE_BYTES = 5 << 30  # of disk space: joins that spill may soon fill less
+LITTLE_BYTES = 5 << 30  # of free disk space: spilling joins may fill less than this
 NO_BYTES = 100 << 20
 SKEW_S = 2.0
 MANY_PARTITIONS = 10  # per core

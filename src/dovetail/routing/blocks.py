@@ -1,12 +1,12 @@
 """Blocks router: a side is cut into blocks, and rows are compared only with blocks that can hold a partner.
 
        y ^      |     |         A block is a range of the first attribute and, within it, a range of the second. For
-         |  2   |  5  |  8      l.x < r.x AND l.y > r.y, a left block meets a right one if its least x is not above the
-         |------|     |---      other's greatest x, and its greatest y not below the other's least y.
+         |  2   |  5  |  8      l.x < r.x AND l.y > r.y, a left block can match a right one if its smallest x is not
+         |------|     |---      above the other's largest x, and its largest y not below the other's smallest y.
          |  1   |-----|  7
-         |------|  4  |---      Either both sides are cut, and every pair of blocks that meets is a cell of its own; or
-         |  0   |  3  |  6      one side is at home in its blocks, each of them a cell, and a row of the other side
-         +---------------> x    visits the blocks that it meets. Then no row of the side at home is copied.
+         |------|  4  |---      Either both sides are cut, and every pair of blocks that can match is a cell. Or only
+         |  0   |  3  |  6      one side (home) is cut, each of its blocks is a cell, and a row of the other side
+         +---------------> x    visits the blocks that it can match. Then no row of the home side is copied.
 
 Khayyat et al., Lightning fast and space efficient inequality joins, PVLDB 8(13), 2015, prune partitions by the minima
 and maxima of one attribute. Deviation: both attributes prune, and blocks are cut along both.

@@ -41,7 +41,7 @@ PAIR = 0.2  # the cost of a result, in rows
 FEW = 1024  # rows of a sample whose pairs are enumerated
 PAIRS = 1 << 14  # how many of these pairs are assigned to cells
 UNEVEN = 2.0  # a cell is split if it has more than this many times the average
-FAR = 2.0**50  # stripes from zero: beyond, neighbours cannot be told apart. Visitors look everywhere, from halfway on
+FAR = 2.0**50  # stripes from zero; beyond, neighbours are indistinguishable. From half of it, rows visit all cells
 
 Loads = NDArray[np.float64]
 Places = NDArray[np.int64]

@@ -2,18 +2,18 @@
 
 Each axis is cut into slabs, by values of a sample. There are two kinds of axes:
 
-    Window   r.x + low <= l.x <= r.x + high       One side is at home in the slab of its value; a row of the other
-             bands, distances                     visits every slab in which a partner can be: its neighbours.
+    Window   r.x + low <= l.x <= r.x + high       Rows of one side (home) are in the slab of their value. A row of the
+             bands, distances                     other side visits every slab in which a partner can be.
 
-    CellSpan     l.low < r.high and l.high > r.low    Two intervals that meet: the later one begins inside the other.
-             overlaps, rectangles                 Where it begins is the reference point; its slab is where they meet.
+    CellSpan     l.low < r.high and l.high > r.low    Of two overlapping intervals, one begins inside the other. Its
+             overlaps, rectangles                 start is the reference point: the pair is found in that slab.
 
         slab     1     |     2     |     3
-        left        |------------------|          part 0: left rows where they begin, right ones wherever they are
-        right          |     |---|     |          part 1: left rows where they are but did not begin, right ones where
-                                                          they begin
-    On a span every slab has two parts, so that the reference point needs no check: with both sides in all slabs that
-    they touch, a pair would meet wherever it stays together. With several axes a cell is one slab and part of each.
+        left        |------------------|          part 0: left rows where they begin, right rows in all their slabs
+        right          |     |---|     |          part 1: left rows in all slabs but the first, right rows where they
+                                                          begin
+    On a span every slab has two parts, so the reference point needs no check. If both sides were in all slabs that they
+    touch, a pair would be found in every slab that both touch. With several axes a cell is one slab and part of each.
 
 An overloaded cell is split: one side is distributed over its pieces, the other visits all of them.
 

@@ -135,11 +135,11 @@ def _frequent(condition: Condition, side: Side, batch: pa.RecordBatch, weight: f
 class OneBucketRouter:
     """1-bucket: a grid of cells in which any two rows share one cell, for any condition.
 
-                     right rows, dealt out to columns
-                     |    |    |
-        left rows  --+----+----+--   a left row visits its line of the grid, a right row its column:
-        dealt out  --+----+----+--   they share exactly one cell
-        to lines
+                         right rows, distributed over columns
+                         |    |    |
+        left rows,     --+----+----+--   a left row visits its row of the grid, a right row its column:
+        distributed    --+----+----+--   they share exactly one cell
+        over grid rows
 
     Okcan and Riedewald, Processing theta-joins using MapReduce, SIGMOD 2011.
     """

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 M_MMAP_THRESHOLD = -3  # from glibc's malloc.h
 LARGE = 1 << 17  # bytes
-PARTS = 8  # of a limit: after this much growth, freed memory is returned again
+PARTS = 8  # freed memory is returned again after growth by this part of a limit
 LEAST_GROWTH = 1 << 22  # bytes
 MADV_DONTNEED = 4  # from sys/mman.h
 

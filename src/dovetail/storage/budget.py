@@ -20,7 +20,7 @@ BUFFER = "input buffer"
 """The holder of an arriving batch. The operator releases it when it stores the rows."""
 
 Unit = Literal["bytes", "rows"]
-LOOKS = 32  # while as many bytes are allocated or freed as the limit
+LOOKS = 32  # calls of `look` while as many bytes are allocated or freed as the limit
 
 
 def parse_bytes(memory: str | int | float) -> int:

@@ -33,7 +33,7 @@ from dovetail.storage.store import CheckedFile, DamagedError, check_file, open_f
 
 DIRECTORY, LIMIT = "DOVETAIL_CACHE_DIR", "DOVETAIL_CACHE_SIZE"
 DEFAULT_LIMIT = "10GB"
-SCANS = 16  # while as many bytes are added as the limit
+SCANS = 16  # scans while as many bytes are added as the limit
 MOST_CHECKED = 1 << 16  # names of entries that a process remembers as verified
 LOCK = "lock"
 UNFINISHED = "unfinished-"

@@ -38,7 +38,7 @@ def enable(spark: SparkSession) -> Enabled:
         spark: A classic session. Its workers need Dovetail, as for `dovetail.join`.
 
     Returns:
-        An optional context manager that disables it at the end.
+        A context manager that disables it at the end. Using it is optional.
 
     Example:
         >>> dovetail.enable(spark)  # doctest: +SKIP

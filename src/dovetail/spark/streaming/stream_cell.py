@@ -31,7 +31,7 @@ from dovetail.spark.streaming.pace import Pace
 from dovetail.spark.streaming.stream_join import StreamJoin
 from dovetail.storage.blocks import BlockStore
 
-REST_S = 5.0  # per micro-batch, once all inputs have ended and no arriving row has to wait
+REST_S = 5.0  # per micro-batch, after all inputs have ended: no arriving row has to wait then
 HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
 
 
