@@ -48,7 +48,7 @@ class Ranking:
 
     @property
     def ties(self) -> str | None:
-        """How ties among the pairs of a left row are treated. None if their number says nothing about that."""
+        """The `ties=` of the join. None if the row number does not limit the pairs of a left row."""
         if self.function == "row_number":
             return "any"
         return "all" if self.order and (self.function == "rank" or self.most == 1) else None

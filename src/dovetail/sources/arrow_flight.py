@@ -74,7 +74,7 @@ class FlightSource:
         batch_rows: int | None = None,
         **connection: Any,
     ) -> None:
-        place = redacted(location) if scheme_of(location) else HIDDEN  # not a path
+        place = redacted(location) if scheme_of(location) else HIDDEN  # not an address: hide it
         self.name = f"{place}, {dataset!r}"  # shown in errors and reports
         self.batch_rows = batch_rows
         self._location = location

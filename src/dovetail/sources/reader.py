@@ -263,7 +263,7 @@ class _Line:
             self._changed.notify_all()
 
     def take(self, wait_s: float) -> Event | SourceError:
-        """The next event. A stall if no rows have come for `wait_s`, and another if this was more than a gap."""
+        """The next event. A stall if no rows have come for `wait_s`, and a second one after a longer IDLE_S."""
         with self._changed:
             stalls_s = (wait_s, IDLE_S) if wait_s < IDLE_S else (wait_s,)
             if self._stalls < len(stalls_s):

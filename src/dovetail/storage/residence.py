@@ -1,6 +1,6 @@
 """The residence rule: which pairs were already joined in memory.
 
-Every row becomes resident at one tick of a logical clock (`arrived`) and is evicted at a later one (`left`; unset while
+Every row becomes resident at one tick of a logical clock (`arrived`) and is evicted at a later one (`left`; NEVER while
 it is in memory). Each tick belongs to one event. Two rows were joined in memory if and only if their residences
 overlap:
 

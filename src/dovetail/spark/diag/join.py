@@ -207,7 +207,7 @@ def _in_slices(plan: JoinPlan, bound: Bound, scans: Scans, memory_bytes: int | N
     many = plan.diagonal.one.other
     by_size = -(-scans[many].total_bytes() // SLICE_BYTES)
     cores = bound.frames[0].sparkSession.sparkContext.defaultParallelism
-    wanted = request.cells or -(-max(_slices(bound, request), by_size) // cores) * cores  # no task runs alone
+    wanted = request.cells or -(-max(_slices(bound, request), by_size) // cores) * cores  # whole rounds of tasks
     slices = tuple(cut_slices(scans[many], wanted)) if all(scan.rows for scan in scans) else ()
     router = Choice("slices", WHY.format(many.alias, many.other.alias))
     rows = (scans[0].rows, scans[1].rows)

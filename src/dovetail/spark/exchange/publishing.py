@@ -1,4 +1,4 @@
-"""Makes the files that tasks have written visible atomically: all of them, or none.
+"""Makes the files that tasks have written visible: all of them, or none.
 
     stage      _dovetail-<id>/part-….parquet      written by tasks; readers skip names that begin with "_"
     commit     _dovetail-<id>/commit.json         a single put: from here on, the files are part of the table
@@ -216,7 +216,7 @@ def _publish_file(target: Store, stage: Store, name: str) -> None:
     try:
         stage.publish(name, target)
     except FileNotFoundError:
-        if not target.exists(name):  # another process has done it
+        if not target.exists(name):  # else another process has done it
             raise StateError(f"{stage / name} is missing: it was committed and cannot be published.") from None
 
 
