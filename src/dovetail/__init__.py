@@ -1,4 +1,4 @@
-"""Dovetail: joins that answer while the data is still arriving."""
+"""Dovetail: joins that return results while the data is still arriving."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dovetail.monitoring.terminal import show
     from dovetail.spark.catalyst.enabling import disable, enable
 
-__version__ = "0.2.0"  # the only place that says so: pyproject.toml reads it here
+__version__ = "0.2.0"  # the only definition of the version: pyproject.toml reads it from here
 
 __all__ = [
     "DovetailError",
@@ -45,7 +45,7 @@ __all__ = [
     "write",
 ]
 
-# Numba, Arrow and the parser take a second or two to import: that is left to the first call that needs them.
+# Importing Numba, Arrow and the parser takes a second or two, so it is left to the first call that needs them.
 __getattr__ = lazy_attributes(
     __name__,
     modules=("cli", "kernels", "simulation", "sources", "spark", "testing"),

@@ -1,7 +1,7 @@
-"""Joins as methods of DataFrames, for those who like chains: `orders.dovetail.join(payments, "l.id = r.order_id")`.
+"""Joins as DataFrame methods, for chaining: `orders.dovetail.join(payments, "l.id = r.order_id")`.
 
-`import dovetail` registers them with PySpark, pandas and Polars, whichever is imported before or after it; it imports
-none of them. What they return is of the same library.
+`import dovetail` registers them with PySpark, pandas and Polars, whether these are imported before or after it. It
+imports none of them. Results are DataFrames of the same library.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 NAME = "dovetail"
-SOME_ROWS = 1000  # that tell types
+SOME_ROWS = 1000  # enough to tell types
 
 
 class Joins:
@@ -36,7 +36,7 @@ class Joins:
         return "<dovetail: join, asof, nearest, progressive, count, aggregate, explain and write this DataFrame>"
 
     def __getattr__(self, name: str) -> Any:
-        """A method that another library has: say which one is meant here."""
+        """Raise an error for a method that another library has, and name the one to use here."""
         from dovetail.habits import METHODS
 
         hint = f" Write {METHODS[name]}." if name in METHODS else ""
@@ -100,13 +100,13 @@ class Joins:
         return api.explain(self._frame, right, on, how, **options)
 
     def write(self, path: Any, mode: str = "error") -> Any:
-        """`dovetail.write` of this DataFrame, which is Spark's."""
+        """`dovetail.write` of this DataFrame, which must be a Spark DataFrame."""
         from dovetail import api
 
         return api.write(self._frame, path, mode)
 
     def _joined(self, result: Any, right: Any, on: Any, how: str, options: Mapping[str, Any]) -> Any:
-        """The result of a join: the columns of this DataFrame, and those of the other but for shared ones."""
+        """The result of a join: the columns of this DataFrame and those of the other, with shared columns once."""
         from dovetail.core.join_types import JoinType
         from dovetail.request import read_condition
 
@@ -117,7 +117,7 @@ class Joins:
             of_left = dict(self._looks(self._frame))
             return self._same(result, [of_left.get(name) for name in result.column_names])
         has_right_keys = join_type in (JoinType.RIGHT, JoinType.FULL)
-        if not others and has_right_keys:  # of another library, whose columns come as Arrow's
+        if not others and has_right_keys:  # of another library: its columns come from Arrow
             sides = sides[0], [(name, None) for name in _names_of(right)]
         shared = _shared(on, sides)
         for mine, other in shared.items() if has_right_keys else ():
@@ -132,7 +132,7 @@ class Joins:
         return self._same(result, looks + [None] * (result.num_columns - len(looks)))
 
     def _all_columns(self, right: Any, on: Any, how: str, options: Mapping[str, Any]) -> list[str]:
-        """What the result would have without `columns=`, by a join of few rows."""
+        """The columns that the result would have without `columns=`, found by joining a few rows."""
         from dovetail import api
 
         naming = {name: value for name, value in options.items() if name in ("suffix", "suffixes", "indicator")}
@@ -140,7 +140,7 @@ class Joins:
         return list(api.join(self._frame[:SOME_ROWS], few, on, how, limit=0, **naming).column_names)
 
     def _aggregated(self, result: Any, right: Any, by: str | Sequence[str] | None) -> Any:
-        """Aggregates: the columns that group them, and new ones."""
+        """Aggregates: the grouping columns, and new ones."""
         if not _is_table(result):
             return result
         looks: list[Any] = [None] * result.num_columns
@@ -151,7 +151,7 @@ class Joins:
         return self._same(result, looks)
 
     def _looks(self, frame: Any) -> list[tuple[str, Any]]:
-        """The names of a DataFrame's columns in the table that is joined, and what they are in its library."""
+        """The names of a DataFrame's columns in the table that is joined, with their types in its library."""
         if _is_of("polars", frame) and _is_of("polars", self._frame):
             return list(frame.lazy().collect_schema().items())
         if not _is_of("pandas", frame) or type(frame) is not type(self._frame):
@@ -161,7 +161,7 @@ class Joins:
         return [(str(form.label), form) for form in forms_of(frame)]
 
     def _same(self, result: Any, looks: list[Any]) -> Any:
-        """A table as a DataFrame of the same library as this one, its columns as they were there."""
+        """A table as a DataFrame of the same library as this one, with column types as before."""
         if _is_of("polars", self._frame):
             made = sys.modules["polars"].from_arrow(result)
             types = zip(made.columns, made.dtypes, looks, strict=True)
@@ -175,7 +175,7 @@ class Joins:
 
 
 def _shared(on: Any, sides: tuple[list[tuple[str, Any]], list[tuple[str, Any]]]) -> dict[int, int]:
-    """The columns that the result has once: where they are in the left DataFrame, and in the right one."""
+    """The columns that the result has once: their positions in the left DataFrame, and in the right one."""
     import pyarrow as pa
 
     from dovetail.condition import shared_columns
@@ -185,19 +185,19 @@ def _shared(on: Any, sides: tuple[list[tuple[str, Any]], list[tuple[str, Any]]])
 
 
 def _names_of(rows: Any) -> list[str]:
-    """The columns of an input that is no DataFrame of the same library."""
+    """The columns of an input that is not a DataFrame of the same library."""
     from dovetail.inputs import scan
 
     return list(scan(rows).schema.names)
 
 
 def _are_alike(one: Any, other: Any) -> bool:
-    """Whether columns were of one type: of pandas, a form has it."""
+    """Whether columns had the same type. For pandas, a template knows."""
     return bool(getattr(one, "dtype", one) == getattr(other, "dtype", other))
 
 
 def _is_table(result: Any) -> bool:
-    """Readers and Spark's DataFrames are no tables of ours. Arrow may not be imported."""
+    """Whether the result is a pyarrow table, not a reader or a Spark DataFrame. Arrow may not be imported."""
     return type(result).__module__ == "pyarrow.lib" and type(result).__name__ == "Table"
 
 
@@ -208,7 +208,7 @@ def _is_of(library: str, frame: Any) -> bool:
 
 
 def _extend_pyspark(module: Any) -> None:
-    """The class that classic and Connect DataFrames have in common."""
+    """Extend the class that classic and Connect DataFrames share."""
     setattr(module.DataFrame, NAME, property(Joins))
 
 
@@ -229,7 +229,7 @@ LIBRARIES: dict[str, Callable[[Any], None]] = {
 
 
 class _Waiting:
-    """A finder of modules that finds nothing by itself: it extends libraries right after they are imported."""
+    """A module finder that finds nothing itself: it extends libraries right after they are imported."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
@@ -248,16 +248,16 @@ class _Waiting:
 
         def execute_and_extend(module: Any) -> None:
             execute(module)
-            if module.__name__ == name and name in self._names:  # a loader of archives is one for many modules
+            if module.__name__ == name and name in self._names:  # an archive's loader serves many modules
                 self._names.discard(name)
                 LIBRARIES[name](module)
 
-        with suppress(AttributeError):  # a loader that is not to be changed
+        with suppress(AttributeError):  # a loader whose attributes cannot be set
             loader.exec_module = execute_and_extend
 
 
 def register() -> None:
-    """Extend the libraries that are imported already, and the others when they are."""
+    """Extend the libraries that are already imported now, and the others when they are imported."""
     missing = set()
     for name, extend in LIBRARIES.items():
         if (module := sys.modules.get(name)) is not None:

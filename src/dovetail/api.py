@@ -1,4 +1,4 @@
-"""The calls that users make. Each builds a request; calls.py carries it out.
+"""The public calls. Each builds a request; calls.py carries it out.
 
 Options in signatures and docstrings are written from the table in options.py by `python -m tools.write_options`.
 """
@@ -65,8 +65,8 @@ def join(
 ) -> Any:
     """Join two inputs on any condition.
 
-    Spark DataFrames give a DataFrame, a streaming one if they stream. pyarrow, pandas and Polars tables and Parquet
-    files give a pyarrow.Table, joined in this process.
+    Spark DataFrames are joined on Spark and return a DataFrame (a streaming one for streams). pyarrow, pandas and
+    Polars tables and Parquet files are joined in this process and return a pyarrow.Table.
 
     Args:
         left: A Spark DataFrame; or a pyarrow, pandas or Polars table, a path of Parquet files, a pyarrow dataset.
@@ -121,7 +121,7 @@ def join(
 
     Raises:
         ConditionError: The condition cannot be read, or names an unknown column.
-        InputError: An argument is not what the call needs. ArgumentError, if there is none of that name.
+        InputError: An argument is invalid. ArgumentError if the call has no argument of that name.
         PlanError: The algorithm cannot run this join.
         BudgetError: The memory is too small.
 
@@ -171,21 +171,21 @@ def progressive(
     trusted: bool = False,
     **parameters: Any,
 ) -> Iterator[Step]:
-    """Results as they are found: an iterator of steps with new rows, the phase and the number of results so far.
+    """Join, and return results as they are found: an iterator of steps with new rows, the phase and the result count.
 
-    Tables arrive in turn, a small batch of each. Everything else is read in threads of its own, as fast as it comes and
-    as fast as it can be joined; while nothing arrives, the join processes spilled rows (phase `reactive`). Breaking
-    out of the loop stops the threads, closes the sources and frees memory and files.
+    Tables are read in small batches, alternating between the inputs. Other inputs are read in their own threads, with
+    backpressure. While no rows arrive, the join processes spilled rows (phase `reactive`). Breaking out of the loop
+    stops the threads, closes the sources and frees memory and files.
 
-    DataFrames at rest are joined in waves of small jobs, the cells with the most expected results first, with an
-    estimate after each.
+    DataFrames at rest are joined in waves of small jobs: cells with the most expected results first, and an estimate
+    after each wave.
 
     Args:
         left: A table, Parquet files, a pyarrow RecordBatchReader, an iterator of record batches with a `schema`, a
             source such as `dovetail.sources.flight`, or a Spark DataFrame at rest. Three and more inputs are a
             dictionary: progressive({"o": orders, "c": customers, "n": nations}, on="...").
         right: The other input.
-        on: The condition, as of `join`.
+        on: The condition, as for `join`.
         how: inner, left, right, full, left_semi, left_anti or cross; of DataFrames inner.
         left_on: In place of `on`: columns of the left input that equal those of `right_on`, as in pandas and Polars.
         right_on: In place of `on`: the columns of the right input, one for each of `left_on`.
@@ -222,13 +222,13 @@ def progressive(
         **parameters: Parameters of the named algorithm, such as algorithm="pmj", fan_in=8.
 
     Returns:
-        An iterator of steps: `batch`, `phase`, `results`, `estimate` (how many results there will be, with bounds, if
-        both sizes are known; of sources, rows must come in random order, and `objection` says if they do not),
-        `aggregates`. In process it is also a handle: `close()`, and `memory("50MB")` for algorithms that can do with
-        more and less.
+        An iterator of steps: `batch`, `phase`, `results`, `estimate` (the expected total of results, with bounds, if
+        both sizes are known; rows of sources must come in random order, and `objection` says if they do not),
+        `aggregates`. In process it is also a handle: `close()`, and `memory("50MB")` for algorithms whose memory can be
+        changed while they run.
 
     Raises:
-        ConditionError, InputError, ArgumentError, PlanError, BudgetError: As of `join`.
+        ConditionError, InputError, ArgumentError, PlanError, BudgetError: As for `join`.
         SourceError: A source failed, and retries are exhausted.
 
     Example:
@@ -257,13 +257,13 @@ def count(
     trusted: bool = False,
     **parameters: Any,
 ) -> int:
-    """How many pairs an inner join has. No pair is enumerated unless a residual has to be checked.
+    """Count the pairs of an inner join. Pairs are enumerated only if a residual has to be checked on them.
 
     Args:
-        left: An input as of `join`. Three and more are a dictionary, as of `multijoin`: their results are found, but no
-            row is put together.
+        left: An input as for `join`. For three or more inputs, a dictionary as for `multijoin`: results are counted,
+            no rows are built.
         right: The other input.
-        on: The condition, as of `join`.
+        on: The condition, as for `join`.
         left_on: In place of `on`: columns of the left input that equal those of `right_on`, as in pandas and Polars.
         right_on: In place of `on`: the columns of the right input, one for each of `left_on`.
         threads: Tables in process: how many; all cores by default.
@@ -308,12 +308,12 @@ def aggregate(
     trusted: bool = False,
     **others: Any,
 ) -> Any:
-    """Aggregates over the pairs of a join. No pair is enumerated unless a residual has to be checked.
+    """Aggregate over the pairs of a join. Pairs are enumerated only if a residual has to be checked on them.
 
     Args:
-        left: An input as of `join`.
+        left: An input as for `join`.
         right: The other input.
-        on: The condition, as of `join`.
+        on: The condition, as for `join`.
         aggregates: `{"n": "count(*)", "total": "sum(r.amount)"}`: count, sum, avg, min and max of expressions over one
             side; for tables in process also min_by(r.x, r.y), max_by, first(r.x), last(r.x), and coverage(r.start,
             r.end), the length that the intervals of all partners cover together.
@@ -334,7 +334,7 @@ def aggregate(
         **others: Further options of `join` on Spark, which change nothing here.
 
     Returns:
-        A pyarrow.Table, or a DataFrame of DataFrames.
+        A pyarrow.Table; for DataFrames, a DataFrame.
 
     Example:
         >>> import dovetail, pyarrow as pa
@@ -367,13 +367,13 @@ def asof(
     to: str = "table",
     **others: Any,
 ) -> Any:
-    """Each left row with the right row that is nearest in time: the last one up to it, the first one from then on.
+    """Join each left row with the nearest right row in time: the last one up to it, or the first one from then on.
 
-    Inputs need not be sorted. Of right rows at the same time, backward takes the last and forward the first, by
-    position.
+    Inputs need not be sorted. If several right rows have the same time, backward takes the last of them and forward the
+    first, by position.
 
     Args:
-        left: An input as of `join`.
+        left: An input as for `join`.
         right: The same kind of input.
         on: The column of time, or of any type that has an order; a pair of names if they differ, ("ts", "time").
         how: left, or inner for those with a partner only.
@@ -429,10 +429,10 @@ def nearest(
     to: str = "table",
     **others: Any,
 ) -> Any:
-    """Each left row with the `k` right rows that are nearest to it.
+    """Join each left row with its `k` nearest right rows.
 
     Args:
-        left: An input as of `join`.
+        left: An input as for `join`.
         right: The same kind of input.
         on: A column of numbers or times; a list of columns for points, ["x", "y"]; a pair for intervals, ("start",
             "end"), which are 0 apart where they overlap or touch; or a column of lists for vectors. In place of each
@@ -458,7 +458,7 @@ def nearest(
         **others: Further options of `join` on Spark.
 
     Returns:
-        The columns of both inputs, in the order of the left rows, the nearest partner first: a DataFrame, a
+        The columns of both inputs, in the order of the left rows, nearest partner first: a DataFrame, a
         pyarrow.Table or a reader.
 
     Example:
@@ -522,16 +522,16 @@ def explain(
     trusted: bool = False,
     **parameters: Any,
 ) -> Any:
-    """What `join` would do with the same arguments, or `progressive`, and why. Nothing is joined.
+    """Explain what `join` or `progressive` would do with the same arguments, and why. Nothing is joined.
 
-    It looks at the data as the join would: on Spark by small jobs that sample it, in process by reading the columns of
-    the condition. Print the plan, or show it in a notebook.
+    It looks at the data as the join would: on Spark it runs small sampling jobs, in process it reads the columns of the
+    condition. Print the plan, or show it in a notebook.
 
-    Given a single Spark DataFrame, it says which joins of its query Dovetail runs (see `enable`), which it leaves to
-    Spark and why, and roughly what each would cost. That reads no rows.
+    For a single Spark DataFrame, it says which joins of its query Dovetail runs (see `enable`), which it leaves to
+    Spark and why, and roughly what each would cost. This reads no rows.
 
     Args:
-        left: An input as of `join` or `progressive`, or a dictionary of three and more; or a query alone.
+        left: An input as for `join` or `progressive`; a dictionary of three or more inputs; or a single query.
         right: The other input.
         on: The condition.
         how: The join type.
@@ -581,8 +581,8 @@ def explain(
         **parameters: Parameters of the named algorithm.
 
     Returns:
-        The plan: `print(plan)` has a line for each decision, and a notebook shows a picture of it. For a query alone,
-        its joins.
+        The plan: `print(plan)` has a line for each decision, and a notebook shows a picture of it. For a single
+        DataFrame, the joins of its query.
 
     Example:
         >>> import dovetail, pyarrow as pa
@@ -617,7 +617,7 @@ def multijoin(
     trusted: bool = False,
     **parameters: Any,
 ) -> Any:
-    """The inner join of three and more inputs on any condition that connects them.
+    """Inner join of three or more inputs on any condition that connects them.
 
     Args:
         inputs: The inputs by name: all Spark DataFrames, or all tables in process.
@@ -639,7 +639,7 @@ def multijoin(
         **parameters: Parameters of the named algorithm.
 
     Returns:
-        The columns of all inputs in their order; a name that several of them have becomes alias_name.
+        The columns of all inputs in their order; a name that several of them have becomes `alias_name`.
 
     Example:
         >>> import dovetail, pyarrow as pa
@@ -659,8 +659,8 @@ def multijoin(
 def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Written:
     """Write a Spark DataFrame into a directory of Parquet files, from the tasks that compute it.
 
-    Results of `dovetail.join` are written from Arrow to Parquet without a conversion to Spark rows; any other
-    DataFrame is written as well. Readers see nothing until everything is written, whatever fails before.
+    Results of `dovetail.join` are written from Arrow to Parquet without a conversion to Spark rows. Any other DataFrame
+    can be written as well. Readers see nothing until everything is written, also if tasks fail.
 
         dovetail.write(dovetail.join(orders, items, "l.id = r.order_id"), "joined/", mode="overwrite")
 
@@ -670,7 +670,7 @@ def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Writ
         mode: "error" (if the path is there already), "overwrite" or "append".
 
     Returns:
-        The number of files and of rows.
+        The number of files and rows.
     """
     if not type(frame).__module__.startswith("pyspark.sql"):
         raise InputError(f"dovetail.write takes a Spark DataFrame; got {type(frame).__name__}.")
@@ -680,15 +680,15 @@ def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Writ
 
 
 def sql(spark: Any, query: str | None = None, /, **tables: Any) -> Any:
-    """The result of a SQL query, its joins made by Dovetail.
+    """Run a SQL query with its joins done by Dovetail.
 
-    With a Spark session, joins without an equality are found in the text and made by `dovetail.join`; everything else
-    is Spark's, which also runs whatever is not understood. It is for Spark Connect and serverless Spark; on a classic
-    session, `dovetail.enable` does the same for all queries. Nothing is computed before the result is asked for, but
-    samples of the inputs of a join.
+    With a Spark session, joins without an equality are found in the text and run by `dovetail.join`. Spark runs
+    everything else, and any part that is not understood. Use it on Spark Connect and serverless Spark; on a classic
+    session, `dovetail.enable` does the same for all queries. Until the result is used, only the inputs of a join are
+    sampled.
 
-    Without one, tables and files are joined in this process: SELECT with joins, WHERE, GROUP BY, HAVING, ORDER BY and
-    LIMIT.
+    Without a session, tables and files are joined in this process: SELECT with joins, WHERE, GROUP BY, HAVING, ORDER BY
+    and LIMIT.
 
     Args:
         spark: A Spark session; or the query, for tables in process.
@@ -702,7 +702,7 @@ def sql(spark: Any, query: str | None = None, /, **tables: Any) -> Any:
 
     Raises:
         ConditionError: A condition or an expression cannot be read or evaluated.
-        InputError: A table is missing, or the query has a part that is not for tables in process.
+        InputError: A table is missing, or a part of the query is not supported for tables in process.
 
     Example:
         >>> import dovetail, pyarrow as pa

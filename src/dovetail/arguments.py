@@ -1,4 +1,4 @@
-"""Arguments in errors: names that a call does not have, and which one was probably meant; types in words."""
+"""Argument errors: unknown names with the one that was probably meant, and types in words."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dovetail.habits import ARGUMENTS
 
 P = ParamSpec("P")
 R = TypeVar("R")
-NEAR = 0.7  # of two names: how alike they are, from 0 to 1
+NEAR = 0.7  # how similar two names must be, from 0 to 1
 TYPE_WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "True or False"}
 """Types in error messages."""
 
 
 def check_names(call: Callable[P, R]) -> Callable[P, R]:
-    """The same call, whose error for an unknown name says which one is near."""
+    """The same call, whose error for an unknown argument suggests a similar name."""
     known = argument_names(call)
 
     @wraps(call)
@@ -30,7 +30,7 @@ def check_names(call: Callable[P, R]) -> Callable[P, R]:
 
 
 def refuse_unknown(call: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse names that are not among those that the call knows."""
+    """Refuse names that the call does not know."""
     names = set(known)
     for name in given:
         if name not in names:
@@ -42,13 +42,13 @@ def refuse_unknown(call: str, given: Iterable[str], known: Iterable[str]) -> Non
 
 
 def argument_names(call: Callable[..., Any]) -> set[str]:
-    """The names that can be given to a call, but for those that `**` collects."""
+    """The names of a call's arguments, without those that `**` collects."""
     collected = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return {name for name, given in inspect.signature(call).parameters.items() if given.kind not in collected}
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant: one that looks alike, or has the same letters in another order."""
+    """The name that was probably meant: a similar one, or one with the same letters in another order."""
     from difflib import get_close_matches
 
     names = list(names)

@@ -1,4 +1,4 @@
-"""What the public calls do with a request: Spark DataFrames go to Spark, everything else is joined in process."""
+"""Carries out the public calls: Spark DataFrames go to Spark, everything else is joined in process."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def aggregate(request: Request, aggregates: Mapping[str, str] | None) -> Any:
 
 
 def _beside(left: pa.Table, found: pa.RecordBatch) -> pa.Table:
-    """The left rows with columns of their own."""
+    """The left rows with the columns of `found` appended."""
     for name, column in zip(found.schema.names, found.columns, strict=True):
         if name in left.column_names:
             raise InputError(f"the result would have two columns called {name!r}: rename an aggregate.")
@@ -201,7 +201,7 @@ def _beside(left: pa.Table, found: pa.RecordBatch) -> pa.Table:
 
 
 def _with_group_types(table: pa.Table, groups: Sequence[GroupColumn], schemas: Sequence[pa.Schema]) -> pa.Table:
-    """Aggregates whose groups are of an extension type as they were: stored values do not say what they mean."""
+    """Restore the extension types of group columns, which aggregation of the stored values loses."""
     for number, group in enumerate(groups):
         type_ = schemas[group.side].field(group.name).type
         if isinstance(type_, pa.BaseExtensionType):
@@ -266,7 +266,7 @@ def _progressive_in_process(request: Request, recording: Recording | None) -> It
 def _joined(
     request: Request, plan: JoinPlan, inputs: Sequence[Any], suffix: str, recording: Recording | None
 ) -> Iterator[Step]:
-    """By an operator, as rows come."""
+    """A progressive join, run by an operator as rows arrive."""
     limit, aggregates, workers, until = request.limit, request.aggregate, request.workers, Until.read(request.until)
     if recording is not None and workers == 1:
         return join_recorded(plan, inputs, suffix, request.wait_ms, request.retry, recording, aggregates, limit, until)
@@ -290,7 +290,7 @@ def _joined(
 
 
 def explain_query(frame: Any) -> Any:
-    """Which joins of a Spark query are Dovetail's."""
+    """Which joins of a Spark query Dovetail runs."""
     if not type(frame).__module__.startswith("pyspark.sql"):
         raise InputError(
             f"explain takes two inputs and a condition, or one DataFrame of Spark; got one {type(frame).__name__}."
@@ -339,7 +339,7 @@ def _explain_in_process(request: Request) -> JoinPlan:
             plan, _ = plan_workers(plan, inputs, request.workers)
         scans = both_scans(inputs)
     _ = columns.schema  # refuses names that clash
-    if scans is None:  # rows that come once are left to the join
+    if scans is None:  # rows that can be read only once are left to the join
         return plan
     tables = [scans[side].to_table(sampled_columns(plan.condition, side)) for side in Side]
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]

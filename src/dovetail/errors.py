@@ -1,4 +1,4 @@
-"""Every error Dovetail raises on purpose: what is wrong, what we got, what to do."""
+"""All errors that Dovetail raises on purpose. A message says what is wrong, what we got and what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dovetail.visible import visible
 
 
 class DovetailError(Exception):
-    """The base class: catch this to catch them all. Escape sequences in names and values are written out.
+    """Base class of all Dovetail errors. Escape sequences in names and values are written out.
 
     Example:
         >>> import dovetail, pyarrow as pa
@@ -22,7 +22,7 @@ class DovetailError(Exception):
 
 
 class ConditionError(DovetailError):
-    """The condition cannot be read, names an unknown column, or compares what cannot be compared."""
+    """The condition cannot be read, names an unknown column, or compares incompatible types."""
 
 
 class InputError(DovetailError):
@@ -34,7 +34,7 @@ class ArgumentError(InputError, TypeError):
 
 
 class PlanError(DovetailError):
-    """The chosen algorithm cannot carry out this join."""
+    """The chosen algorithm cannot run this join."""
 
 
 class BudgetError(DovetailError):
@@ -46,7 +46,7 @@ class StateError(DovetailError):
 
 
 class SourceError(DovetailError):
-    """A source broke and could not be resumed."""
+    """A source failed and could not be resumed."""
 
 
 class WorkerError(DovetailError):

@@ -1,7 +1,7 @@
-"""What other libraries call things: arguments of their joins that have no counterpart here, and what to write instead.
+"""Names from other libraries: arguments of their joins that have no counterpart here, and what to write instead.
 
-pandas' `merge`, Polars' `join`, Spark's `DataFrame.join` and DuckDB's SQL are where people come from. Arguments that
-mean the same here are options (options.py); these get an answer in the error.
+Covers pandas' `merge`, Polars' `join`, Spark's `DataFrame.join` and SQL in DuckDB. Arguments with the same meaning here
+are options (options.py). These are answered by an error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ARGUMENTS: dict[str, str] = {
     "num_threads": "Write threads=",
     "memory_limit": "Write memory=",
 }
-"""Names of arguments elsewhere: what to write here, without a full stop."""
+"""Arguments of other libraries: what to write here, without a full stop."""
 
 JOIN_TYPES: dict[str, str] = {
     "cross": "For all pairs, leave out on=, or set on='true'",
@@ -67,7 +67,7 @@ JOIN_TYPES: dict[str, str] = {
     "existence": "Write how='left', indicator=True",
     "mark": "Write how='left', indicator=True",
 }
-"""Types of join elsewhere: what to write here, without a full stop."""
+"""Join types of other libraries: what to write here, without a full stop."""
 
 METHODS: dict[str, str] = {
     "merge": "join, which takes the arguments of merge",
@@ -81,4 +81,4 @@ METHODS: dict[str, str] = {
     "groupby": "aggregate, with by=",
     "agg": "aggregate",
 }
-"""Functions and methods elsewhere: what to write here, without a full stop."""
+"""Functions and methods of other libraries: what to write here, without a full stop."""

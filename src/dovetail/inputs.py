@@ -1,4 +1,4 @@
-"""From what users give as inputs to the inputs of a join in process, and to its plan."""
+"""Turns what users pass as inputs into the inputs of a join in process, and plans the join."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class PlannedTables:
 
     plan: JoinPlan
     scans: tuple[Scan, Scan]
-    schema: pa.Schema  # of rows as they are joined
-    drop: tuple[int, int] = (0, 0)  # columns at the end of each side that these rows lack
-    names: tuple[str, ...] | None = None  # of the columns that are wanted, if not all are
+    schema: pa.Schema  # of the joined rows
+    drop: tuple[int, int] = (0, 0)  # columns at the end of each side that these rows do not have
+    names: tuple[str, ...] | None = None  # of the wanted columns, if not all are wanted
 
     def chosen(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The columns that are wanted."""
+        """Select the wanted columns."""
         if self.names is None or list(self.names) == self.schema.names:
             return batches
         names = list(self.names)
@@ -48,7 +48,9 @@ class PlannedTables:
 
 
 def plan_tables(request: Request, *, look: bool = False) -> tuple[JoinPlan, tuple[Scan, Scan]]:
-    """The plan of a join of tables, and both inputs. Files are looked at: clustered alike, they need not be loaded."""
+    """The plan of a join of tables, and both inputs. Files are checked first: if clustered alike, they are not
+    loaded.
+    """
     left, right = request.input_list
     scans = (scan(left), scan(right))
     schemas = (scans[0].schema, scans[1].schema)
@@ -69,7 +71,7 @@ def choose_tables(
     *,
     look: bool = False,
 ) -> PlannedTables:
-    """The join of these columns only, by the names that joined rows have; None: of all."""
+    """The join of these columns only, by their names in joined rows. None: all columns."""
     condition = plan.condition
     schema = output_schema(*condition.schemas, suffix, plan.how)
     if names is not None and not names:
@@ -92,9 +94,9 @@ ANY: Ties = "any"
 def asked_best(
     request: Request, schemas: tuple[pa.Schema, pa.Schema], zone: str | None = None, *, in_process: bool = True
 ) -> tuple[Any, Best] | None:
-    """The condition, and which of the partners that it allows are results; None: all.
+    """The condition, and which of the matching partners are results. None: all of them.
 
-    The one place that says what `top=`, `asof` and `nearest` mean; on Spark, too.
+    The only place that defines what `top=`, `asof` and `nearest` mean, also on Spark.
     """
     trusted = not in_process and request.trusted
     if request.call == "asof":
@@ -120,7 +122,7 @@ def asked_best(
 
 
 def refuse_without_top(request: Request) -> None:
-    """Options that say which of the partners are results, where all are."""
+    """Refuse options that select among partners where all partners are results."""
     for name in ("order_by", "ties"):
         if name in request.given:
             raise InputError(f"{name}= says which partners top= keeps: give top=1, or leave {name} out.")
@@ -140,14 +142,14 @@ def plan_progressive(request: Request, *, look: bool = False) -> tuple[JoinPlan,
     scans = both_scans(inputs)
     facts = InputFacts(
         "progressive",
-        size=_size(inputs) if workers == 1 else None,  # the part of a worker is not known
+        size=_size(inputs) if workers == 1 else None,  # the share of each worker is not known
         diagonal=None if scans is None else ScanDiagonals(scans, look),
     )
     return _plan(request, condition, facts), inputs
 
 
 def plan_ordered(request: Request) -> tuple[JoinPlan, tuple[Scan, Scan]]:
-    """The plan of a progressive join whose results come in order, and both inputs, which are at rest."""
+    """The plan of a progressive join with ordered results, and both inputs, which are at rest."""
     left, right = request.input_list
     scans = both_scans((_source(left), _source(right)))
     if scans is None:
@@ -159,7 +161,7 @@ def plan_ordered(request: Request) -> tuple[JoinPlan, tuple[Scan, Scan]]:
 
 
 def plan_several(request: Request) -> tuple[JoinPlan, Mapping[str, Any]]:
-    """The plan of a join of several inputs, and the inputs: sources where rows are still to come, tables and files."""
+    """The plan of a join of three or more inputs, and the inputs: sources if rows are still to come, else tables."""
     inputs = named_inputs(request.inputs)
     if request.call == "progressive":
         found: Mapping[str, Any] = {alias: _source(rows) for alias, rows in inputs.items()}
@@ -195,30 +197,31 @@ def both_scans(inputs: tuple[Any, Any]) -> tuple[Scan, Scan] | None:
 
 
 def _size(inputs: tuple[Any, Any]) -> TableSize | None:
-    """What both tables take in memory; None, if rows are still to come, or copies of them may take more: every batch
-    of rows has a dictionary for itself."""
+    """The size of both tables. None if rows are still to come, or if copies may take more: each batch has its own
+    dictionary.
+    """
     if not all(isinstance(rows, pa.Table) and not any(map(uses_dictionaries, rows.schema.types)) for rows in inputs):
         return None
     return TableSize(sum(rows.num_rows for rows in inputs), sum(rows.nbytes for rows in inputs))
 
 
 def _selected(rows: Scan, columns: Sequence[str]) -> Scan:
-    """The same rows with some columns only."""
+    """The same rows with only these columns."""
     if isinstance(rows, ParquetSource):
         return rows.with_columns(columns)
     return TableScan(rows.to_table(columns).select(list(columns)))
 
 
 def _source(rows: Any) -> Any:
-    """A table where the rows are at rest, a source where they are in files or still to come."""
+    """A table if the rows are at rest, a source if they are in files or still to come."""
     rows = collected(rows)
     found = file_rows(rows)
     return as_input(rows if found is None else found)
 
 
 def scan(rows: Any) -> Scan:
-    """Tables, files by path, and Parquet as a dataset."""
-    if isinstance(rows, pa.Table):  # told from a protocol fast
+    """Accepts tables, paths of files, and Parquet files as a dataset."""
+    if isinstance(rows, pa.Table):  # faster than checking the protocol
         return TableScan(arrow_table(rows))
     rows = collected(rows)
     if isinstance(rows, Scan):

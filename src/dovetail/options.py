@@ -1,8 +1,7 @@
-"""The options of the public calls, as one table: what they are, which calls have them, and where they mean something.
+"""The options of the public calls in one table: their types and texts, the calls that have them, and where they apply.
 
-From it follow the signatures and docstrings in api.py and the page docs/options.md, which
-`python -m tools.write_options` writes, and every refusal of an option that means nothing where it was given
-(request.py).
+`python -m tools.write_options` writes the signatures and docstrings in api.py and the page docs/options.md from it.
+request.py refuses an option that does not apply where it was given.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Any, NamedTuple
 
 EARLY_MEMORY = "256MB"
 """The memory of a progressive join, unless another is given."""
-WAIT_MS = 0.0  # gaps between batches are used, too; DINER and RPJ wait for 25 ms
+WAIT_MS = 0.0  # uses even short gaps between batches; DINER and RPJ wait for 25 ms
 METRICS = "dovetail"
-"""What a join of streams is called in the query's progress, unless it has another name."""
+"""The name of a streaming join in the query's progress, unless another is given."""
 
 
 class Where(Flag):
-    """Where a join runs: what its inputs are, and what is asked of them."""
+    """Where a join runs: the kind of its inputs, and what is asked of them."""
 
     TABLES = auto()
     STEPS = auto()
@@ -72,26 +71,26 @@ EVERYWHERE = IN_PROCESS | ON_SPARK
 
 
 class Option(NamedTuple):
-    """An option of some calls. Where calls differ in more than what they have, it has a row for each."""
+    """An option of some calls. If calls differ in more than whether they have it, it has a row for each."""
 
     name: str
-    calls: str  # that have it
-    type: str  # as signatures have it
+    calls: str  # the calls that have it
+    type: str  # as in signatures
     default: Any
-    text: str  # for users, after what it is for
-    where: Where = EVERYWHERE  # it means something
-    purpose: str = ""  # what it is for, if not for everything; in the documentation and in refusals
-    ignored: Where = NOWHERE  # it changes nothing, but is accepted: the same options serve tables and streams
-    instead: str = ""  # a sentence on what to do where it means nothing
-    algorithm: str = ""  # the only one that has it
+    text: str  # for users; follows `purpose`
+    where: Where = EVERYWHERE  # where it applies
+    purpose: str = ""  # what it is for, if not for everything; shown in the documentation and in errors
+    ignored: Where = NOWHERE  # where it is accepted without effect: the same options serve tables and streams
+    instead: str = ""  # a sentence on what to do where it does not apply
+    algorithm: str = ""  # the only algorithm that has it
     least: float | None = None
     choices: tuple[str, ...] = ()
-    example: str = ""  # of a value, for those who gave one of another type
-    no_request: tuple[Any, ...] = ()  # further values that ask for nothing
+    example: str = ""  # an example value, for errors about the type
+    no_request: tuple[Any, ...] = ()  # further values that mean "not set"
 
     @property
     def summary(self) -> str:
-        """What users read of it."""
+        """The text that users read."""
         if not self.purpose:
             return self.text
         start = self.purpose if self.algorithm else self.purpose[0].upper() + self.purpose[1:]
@@ -100,7 +99,7 @@ class Option(NamedTuple):
 
 SPARKS = "A DataFrame is Spark's to compute."
 
-# Of options that several calls have in nearly the same way.
+# Options that several calls share, with almost the same meaning.
 WINDOW = Option(
     "window",
     "join",
@@ -125,7 +124,7 @@ THREADS = Option(
     least=1,
 )
 BEST_OF = Where.TABLES | Where.FRAMES | Where.STREAMS | Where.WITH_TABLE
-"""Where joins choose the best partners of a row."""
+"""Where joins can choose the best partners of a row."""
 KEYS = Option(
     "by",
     "asof nearest",
@@ -611,16 +610,16 @@ CALLS = {
     "nearest": BEST_OF,
     "explain": NOWHERE,
 }
-"""The public calls, and where they run. `explain` runs nothing."""
+"""The public calls and where they run. `explain` runs nothing."""
 EXPLAINED = ("join", "progressive", "asof", "nearest")
-"""The calls that `explain` takes the options of."""
+"""The calls whose options `explain` takes."""
 AUTO = "auto"
-"""For `explain`: what the call takes by default, where calls differ."""
+"""For `explain`: the call's own default, where calls differ."""
 
 
 @cache
 def options_of(call: str) -> Mapping[str, Option]:
-    """The options of a call, in the order of its signature. `explain` has those of the calls that it explains."""
+    """The options of a call, in the order of its signature. For `explain`, those of the calls that it explains."""
     if call != "explain":
         return {row.name: row for row in OPTIONS if call in row.calls.split()}
     found: dict[str, Option] = {}
@@ -637,7 +636,7 @@ def options_of(call: str) -> Mapping[str, Option]:
 
 @cache
 def accepted_by(call: str) -> Mapping[str, Option]:
-    """The options of a call, and those that `**` lets through: these calls take what joins on Spark take."""
+    """The options of a call, and those accepted through `**`: these calls accept the options of joins on Spark."""
     if call not in ("count", "aggregate", "asof", "nearest"):
         return options_of(call)
     lent = {name: row for name, row in options_of("join").items() if not row.where & IN_PROCESS}
@@ -646,6 +645,6 @@ def accepted_by(call: str) -> Mapping[str, Option]:
 
 @cache
 def default_of(call: str, name: str) -> Any:
-    """What an option is by default; for a call that does not have it, what it is for another."""
+    """The default of an option. For a call that does not have it, the default of another call."""
     rows = [row for row in OPTIONS if row.name == name]
     return next((row for row in rows if call in row.calls.split()), rows[0]).default

@@ -1,4 +1,4 @@
-"""What a public call was asked for, read once; and the one place that refuses options."""
+"""The arguments of a public call, read and checked once. Options are refused only here."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dovetail.arguments import in_words, refuse_unknown
 from dovetail.errors import InputError
 from dovetail.options import OPTIONS, PLACES, Option, Where, accepted_by, default_of, options_of
 
-FEWEST = 3  # inputs of a join of several
+FEWEST = 3  # inputs of a multi-way join
 COLLECTED = {"parameters", "others"}
-"""What calls call the arguments that `**` collects."""
+"""Names of the parameters that collect `**` arguments."""
 NAMES = {"left", "right", "on", "how", "inputs", "aggregates", *COLLECTED}
 """Arguments that are not options."""
 OPTION_NAMES = {row.name for row in OPTIONS}
@@ -29,17 +29,17 @@ TYPES: dict[str, Callable[[Any], bool]] = {
     "tuple[str, str]": lambda value: isinstance(value, tuple) and [*map(type, value)] == [str, str],
     "Mapping[str, str]": lambda value: isinstance(value, Mapping),
     **{
-        # Their modules are not imported for it.
+        # Compared by name, so that these libraries are not imported.
         name: lambda value, name=name: any(kind.__name__ == name for kind in type(value).__mro__)  # type: ignore[misc]
         for name in ("Retry", "Window", "timedelta")
     },
 }
-"""Whether a value is of a type, as signatures have it. An option with any other type is checked where it is used."""
+"""Type checks by the type's name in signatures. Options of other types are checked where they are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolarsCondition:
-    """A Polars expression, and the suffix by which it names right columns that clash with a left one."""
+    """A Polars expression, and the suffix that it uses for right columns whose names clash with left ones."""
 
     expression: Any
     suffix: str
@@ -47,18 +47,20 @@ class PolarsCondition:
 
 @dataclass(frozen=True)
 class Request:
-    """A call: its inputs, its condition, and the options that were given. Options are attributes: `request.cells`."""
+    """A call: its inputs, its condition and the given options. Options are attributes: `request.cells`."""
 
     call: str
     inputs: tuple[Any, ...] | Mapping[str, Any]  # two, or several by name
     on: Any
     how: str = "inner"
-    given: Mapping[str, Any] = field(default_factory=dict)  # but for defaults
+    given: Mapping[str, Any] = field(default_factory=dict)  # without defaults
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the named algorithm
 
     @classmethod
     def read(cls, call: str, arguments: Mapping[str, Any], parameter_names: Callable[[], Iterable[str]]) -> Request:
-        """The request that a call makes by its arguments, which are checked. `explain` makes that of another call."""
+        """The request of a call with these arguments, which are checked. `explain` makes the request of another
+        call.
+        """
         if call == "asof":
             arguments = _in_our_words(arguments)
         several = call == "multijoin" or isinstance(arguments["left"], Mapping)
@@ -81,7 +83,7 @@ class Request:
         on, how = arguments["on"], arguments.get("how", "inner")
         if several:
             inputs = named_inputs(arguments.get("inputs", arguments.get("left")))
-            on = arguments.get("right") if on is None else on  # the condition may come second
+            on = arguments.get("right") if on is None else on  # the condition may be the second argument
         else:
             inputs = (arguments["left"], arguments["right"])
             on, how = read_condition(on, how, given)
@@ -104,7 +106,7 @@ class Request:
 
     @property
     def diagonal(self) -> dict[str, Any]:
-        """What was given for Diag-Join alone."""
+        """The options that only Diag-Join has."""
         rows = accepted_by(self.call)
         return {name: value for name, value in self.given.items() if rows[name].algorithm == "diag"}
 
@@ -119,14 +121,14 @@ class Request:
 
     @property
     def on_spark(self) -> bool:
-        """Whether all inputs are Spark DataFrames, told without importing pyspark."""
+        """Whether all inputs are Spark DataFrames. Does not import pyspark."""
         spark = [type(rows).__module__.startswith("pyspark.sql") for rows in self.input_list]
         if any(spark) and not all(spark):
             raise InputError("some inputs are Spark DataFrames and others are not: give all of the same kind.")
         return all(spark)
 
     def refuse_outside(self, where: Where) -> None:
-        """Refuse options that mean nothing there."""
+        """Refuse options that do not apply there."""
         rows, refused, instead = accepted_by(self.call), [], []
         for name in self.given:
             row = rows[name]
@@ -150,8 +152,9 @@ def _path_as_text(value: Any) -> Any:
 
 
 def read_condition(on: Any, how: Any, given: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The condition and the join type, where they were given in the words of other libraries: columns of the left input
-    and of the right one, or how="cross"."""
+    """The condition and the join type, if they were given as in other libraries: columns of the left and of the
+    right input, or how="cross".
+    """
     names = [given.get(name) for name in ("left_on", "right_on")]
     if str(how).lower() == "cross":
         if on is not None or any(name is not None for name in names):
@@ -184,11 +187,11 @@ def _kinds(names: list[Any]) -> str:
 
 PAIRS = {("left_on", "right_on"): "on", ("left_by", "right_by"): "by", ("by_left", "by_right"): "by"}
 WORDS = {"strategy": "direction", "allow_exact_matches": "exact"}
-"""Arguments of as-of joins in pandas and Polars, and what they are here."""
+"""Arguments of as-of joins in pandas and Polars, and their names here."""
 
 
 def _in_our_words(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments of an as-of join, where some have the names of pandas' `merge_asof` or Polars' `join_asof`."""
+    """The arguments of an as-of join, with names from pandas' `merge_asof` and Polars' `join_asof` translated."""
     found, others = dict(arguments), dict(arguments.get("others") or {})
     for names, ours in PAIRS.items():
         given = [others.pop(name, None) for name in names]
@@ -212,7 +215,7 @@ def _in_our_words(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _with_suffix(on: Any, suffix: str) -> Any:
-    """Polars expressions with what they need to name columns; everything else as it is."""
+    """Polars expressions together with the suffix they need to name columns. Everything else as it is."""
     if isinstance(on, list | tuple):
         return type(on)(_with_suffix(item, suffix) for item in on)
     is_polars = type(on).__module__.startswith("polars.") and hasattr(on, "meta")
@@ -220,7 +223,7 @@ def _with_suffix(on: Any, suffix: str) -> Any:
 
 
 def named_inputs(inputs: Any) -> Mapping[str, Any]:
-    """Several inputs by names that a condition can use."""
+    """Several inputs, by names that a condition can use."""
     if not isinstance(inputs, Mapping):
         raise InputError(f"the inputs are a dictionary of names and tables; got {type(inputs).__name__}.")
     if inputs and all(isinstance(table, list | tuple) for table in inputs.values()):
@@ -238,14 +241,14 @@ def named_inputs(inputs: Any) -> Mapping[str, Any]:
 
 
 def _asks(row: Option, value: Any) -> bool:
-    """Whether a value asks for something. None does where it is a value, but not the default."""
+    """Whether a value requests something. None does if the option accepts it and it is not the default."""
     if value is None:
         return row.default is not None and "None" in row.type.split(" | ")
     return not any(type(value) is type(one) and value == one for one in (row.default, *row.no_request))
 
 
 def _check_value(row: Option, value: Any) -> None:
-    """Refuse what is not of the type of an option, too small, or not among its choices."""
+    """Refuse values of the wrong type, too small values, and values that are not among the choices."""
     checks = [TYPES.get(kind) for kind in row.type.split(" | ")]
     is_one = any(check is None or check(value) for check in checks)
     if not is_one or (row.least is not None and value < row.least):

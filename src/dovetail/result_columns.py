@@ -1,11 +1,11 @@
-"""The columns of a result as they were asked for: each shared column once, names by suffixes, an indicator.
+"""The columns of a result as requested: shared columns once, suffixes for clashing names, an indicator.
 
     joined     id  note | id_right  note_right        operators give the left columns, then the right ones
     result     id  note_x  note_y  _merge             on="id", suffixes=("_x", "_y"), indicator=True
 
-A shared column is one that the condition gives by a name of both inputs: on="id", on=["id", "day"]. It has the place of
-the left one. Its values are those of the side whose rows are all there, and after a full join those of either, as after
-USING in SQL. Where nothing of this is asked for, batches pass as they are.
+A shared column is one that the condition names for both inputs: on="id", on=["id", "day"]. It takes the position of the
+left column. Its values come from the preserved side, and after a full join from either side, as with USING in SQL. If
+none of this is requested, batches pass unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dovetail.request import Request
 from dovetail.sources.protocol import Place, Scan
 
 MARK = "__dovetail_{}_came"
-"""The column that says of a row of a side, after an outer join, that it is one and not nulls."""
+"""The column that is true in real rows of a side, and null in rows that an outer join has padded."""
 INDICATOR = "_merge"
 LEFT_ONLY, RIGHT_ONLY, BOTH = range(3)
 ORIGINS = pa.array(["left_only", "right_only", "both"])
@@ -40,7 +40,7 @@ INDICATOR_TYPE = pa.dictionary(pa.int8(), pa.string())
 
 
 class Part(NamedTuple):
-    """A column of the result: where it is among the columns of either input, or of both."""
+    """A column of the result: its position among the columns of either input, or of both."""
 
     name: str
     left: int | None
@@ -58,20 +58,20 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class ResultColumns:
-    """What becomes of joined rows, which have the left columns, then the right ones, called with `suffix`."""
+    """Turns joined rows (left columns, then right ones named with `suffix`) into rows of the result."""
 
     schemas: tuple[pa.Schema, pa.Schema]  # of the inputs, without marks
     how: JoinType
     suffix: str
     parts: tuple[Part, ...]
     indicator: str | None = None
-    is_plain: bool = False  # joined rows are the result
-    kept: tuple[int, ...] | None = None  # the joined columns that are there, by their places; None: all
-    names: tuple[str, ...] | None = None  # of the result, in its order, where they were chosen
+    is_plain: bool = False  # joined rows are the result as they are
+    kept: tuple[int, ...] | None = None  # positions of the joined columns that are there; None: all
+    names: tuple[str, ...] | None = None  # of the result, in its order, if they were chosen
 
     @classmethod
     def of(cls, request: Request, left: pa.Schema, right: pa.Schema, *, fold_case: bool = False) -> ResultColumns:
-        """With `fold_case`, names that differ in case only are the same name."""
+        """With `fold_case`, names that differ only in case are the same name."""
         how = JoinType.read(request.how)
         left, right = _without_mark(left), _without_mark(right)
         shared = dict(shared_columns(request.on, (left, right)))
@@ -99,7 +99,7 @@ class ResultColumns:
 
     @property
     def joined_names(self) -> tuple[str, ...] | None:
-        """What the joined columns are called that are needed; None: all are."""
+        """The names of the joined columns that are needed. None: all of them."""
         if self.kept is None:
             return None
         sides = [
@@ -111,12 +111,12 @@ class ResultColumns:
 
     @classmethod
     def plain(cls, schemas: tuple[pa.Schema, pa.Schema], how: JoinType, suffix: str) -> ResultColumns:
-        """Joined rows as they are."""
+        """Joined rows, unchanged."""
         return cls(schemas, how, suffix, (), is_plain=True)
 
     @property
     def marked(self) -> tuple[Side, ...]:
-        """The sides whose rows have to be marked, so that padded ones are known."""
+        """The sides whose rows have to be marked, to recognise padded rows."""
         return () if self.indicator is None else tuple(side.other for side in self.how.padded)
 
     @cached_property
@@ -134,7 +134,7 @@ class ResultColumns:
         return pa.schema(fields, joined_notes([self._note(part) for part in self.parts]))
 
     def of_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Joined rows as rows of the result."""
+        """Turn joined rows into rows of the result."""
         if self.is_plain:
             return batch
         schema = self.schema
@@ -157,7 +157,7 @@ class ResultColumns:
         return steps.wrapped(shaped) if isinstance(steps, ProgressiveJoin) else shaped(steps)
 
     def places_of(self, side: Side) -> list[tuple[int, int]]:
-        """The columns of an input that the result has: where they are in the input, and in the result."""
+        """The columns of an input that the result has: their positions in the input, and in the result."""
         if self.is_plain:
             start = len(self.schemas[0]) * side
             return [(n, start + n) for n in range(len(self.schemas[side]))] if self.how.only in (None, side) else []
@@ -165,16 +165,16 @@ class ResultColumns:
         return [(position, n) for n, position in enumerate(own) if position is not None]
 
     def place(self, side: Side, position: int) -> int:
-        """Where a column of an input is among joined ones."""
+        """The position of an input's column among the joined columns."""
         place = position if side is Side.LEFT else len(self.schemas[0]) + (Side.LEFT in self.marked) + position
         return place if self.kept is None else self.kept.index(place)
 
     def mark(self, side: Side) -> int:
-        """Where the mark of a side is among joined columns."""
+        """The position of a side's mark among the joined columns."""
         return self.place(side, len(self.schemas[side]))
 
     def source(self, part: Part) -> tuple[Side, ...]:
-        """The sides that a column has its values from: of two, the first one that is not null."""
+        """The sides that a column takes its values from. With two, the first value that is not null."""
         if not part.is_shared:
             return (Side.RIGHT,) if part.left is None else (Side.LEFT,)
         return {JoinType.RIGHT: (Side.RIGHT,), JoinType.FULL: tuple(Side)}.get(self.how, (Side.LEFT,))
@@ -189,7 +189,7 @@ class ResultColumns:
         return kept.with_type(type_).with_nullable(any(field.nullable for field in own))
 
     def _note(self, part: Part) -> tuple[pa.Schema, Sequence[str], bool]:
-        """What a pandas DataFrame had, which `to_pandas` gives back."""
+        """The pandas metadata of a DataFrame, which `to_pandas` restores."""
         side = self.source(part)[0]
         schema = pa.schema([self.schemas[side].field(part.at(side))], self.schemas[side].metadata)
         return schema, [part.name], not part.is_shared and side.other in self.how.padded
@@ -199,7 +199,7 @@ class ResultColumns:
         return columns[0] if len(columns) == 1 else _first_valid(columns[0], columns[1], type_)
 
     def _origin(self, batch: pa.RecordBatch) -> pa.Array:
-        """Whether each row has values of the left side only, of the right one only, or of both."""
+        """Whether each row has values from the left side only, from the right one only, or from both."""
         if self.how in (JoinType.LEFT_ANTI, JoinType.LEFT_SEMI):
             codes = pa.repeat(pa.scalar(BOTH if self.how is JoinType.LEFT_SEMI else LEFT_ONLY, pa.int8()), len(batch))
         else:
@@ -263,7 +263,7 @@ def _refuse_twice(names: Sequence[str], fold: Callable[[str], str]) -> None:
 
 
 def _joined_suffix(suffix: str, left: Sequence[str], right: Sequence[str], fold: Callable[[str], str]) -> str:
-    """A suffix by which no two joined columns are called the same: the given one, or a longer one."""
+    """A suffix that makes all joined column names distinct: the given one, or a longer one."""
     taken = {fold(name) for name in left}
     while True:
         names = [fold(name + suffix if fold(name) in taken else name) for name in right]
@@ -284,7 +284,7 @@ def _one_type(name: str, fields: Sequence[pa.Field]) -> pa.DataType:
 
 
 def _first_valid(left: pa.Array, right: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The left values, and the right ones where these are null."""
+    """The left values, with the right ones where these are null."""
     left, right = (column if column.type == type_ else column.cast(type_) for column in (left, right))
     if not left.null_count:
         return left
@@ -295,7 +295,7 @@ def _first_valid(left: pa.Array, right: pa.Array, type_: pa.DataType) -> pa.Arra
 
 
 class _Marked:
-    """A scan with a column more, which is true in every row."""
+    """A scan with an additional column that is true in every row."""
 
     def __init__(self, scan: Scan, side: Side) -> None:
         self.name, self.rows = scan.name, scan.rows
@@ -314,7 +314,7 @@ class _Marked:
                 yield Place(position, put_together(arrays, schema, batch.num_rows))
             else:
                 yield Place(position, batch)
-            del batch  # before the next is read
+            del batch  # freed before the next one is read
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         table = self._scan.to_table(self._own(columns))
@@ -327,6 +327,6 @@ class _Marked:
 
 
 def mark_rows(request: Request, scans: tuple[Scan, Scan], columns: ResultColumns) -> Request:
-    """The request for the same inputs with marks, where the indicator needs them."""
+    """The request with marked inputs, if the indicator needs them."""
     marked = tuple(_Marked(scans[side], side) if side in columns.marked else scans[side] for side in Side)
     return replace(request, inputs=marked)

@@ -1,7 +1,7 @@
 """Windows over streams: which rows can still match.
 
-A pair is a result if and only if both rows are in the window when the later one arrives, in the order of arrival that
-was fixed once. The slide does not affect results: it is how many rows expire together.
+A pair is a result if and only if both rows are in the window when the later one arrives. The order of arrival is fixed
+once. The slide does not affect results: it is the number of rows that expire together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dovetail.errors import InputError
 
 Scope = OneOf["combined", "per_stream"]
 Watermarks = tuple[int | None, int | None]
-"""By side, in microseconds. None: the input has no watermark."""
+"""The watermark delay of each side, in microseconds. None: the input has no watermark."""
 
 UNITS = {
     "microsecond": 1,
@@ -30,33 +30,33 @@ UNITS = {
     "week": 604_800_000_000,
 }
 DURATION = re.compile(r"\s*(\d+)\s*([a-z]+?)s?\s*", re.IGNORECASE)
-SLIDES = 10  # in a window, where no slide is given
+SLIDES = 10  # per window, if no slide is given
 
 
-UNBOUNDED = 2**61  # microseconds: longer than any difference of times
+UNBOUNDED = 2**61  # microseconds: longer than any time difference
 
 
 class Limits(NamedTuple):
-    """What a condition that bounds event time says about it, in microseconds."""
+    """The limits on event time that follow from a condition, in microseconds."""
 
-    span: tuple[int, int]  # the least and the greatest difference of times, left - right
-    expiry: tuple[int, int]  # by side: rows leave when their time is at the watermark + this
-    late: tuple[str | None, str | None]  # by side: the column with the watermark, at or before which rows are late
+    span: tuple[int, int]  # the smallest and the largest time difference, left - right
+    expiry: tuple[int, int]  # by side: a row expires when its time is at the watermark + this
+    late: tuple[str | None, str | None]  # by side: the column with the watermark; rows at or before it are late
 
 
-@dataclass(frozen=True, repr=False)  # no slots: what follows from the fields is computed once
+@dataclass(frozen=True, repr=False)  # no slots: derived values are cached
 class Window:
     """The last `size` rows, or the last `size` microseconds of event time."""
 
     size: int
     slide: int
-    on: tuple[str, str] | None = None  # event time: a column of each side. None: rows are counted
-    scope: Scope = "combined"  # rows of both streams are counted together, or those of each by themselves
-    delay: int = 0  # event time: how far rows may come behind the newest one before they are late
-    delay_given: bool = False  # else it is a slide, and a watermark takes its place
+    on: tuple[str, str] | None = None  # event time: a column of each side. None: the window counts rows
+    scope: Scope = "combined"  # count the rows of both streams together, or of each separately
+    delay: int = 0  # event time: how far a row may be behind the newest one before it is late
+    delay_given: bool = False  # else `delay` is a slide, and a watermark replaces it
     watermarks: Watermarks = (None, None)  # event time: the delay of each input's watermark
-    idle: int | None = None  # event time: after so long without a row it goes on by the clock. None: it waits
-    limits: Limits | None = None  # of the condition: there is no other window. Else `size` is all there is
+    idle: int | None = None  # event time: after this long without a row, time follows the clock. None: it waits
+    limits: Limits | None = None  # of the condition, if it is the only window. Else `size` is the window
 
     def __repr__(self) -> str:
         return f"<Window of {self.text}>"
@@ -67,23 +67,23 @@ class Window:
 
     @cached_property
     def by_own(self) -> bool:
-        """Whether the rows of each stream are counted by themselves."""
+        """Whether the rows of each stream are counted separately."""
         return self.scope == "per_stream" and not self.by_time
 
     @cached_property
     def by_watermark(self) -> bool:
-        """Whether event time is Spark's own watermark: rows are late, and leave, when Spark's joins say so."""
+        """Whether event time is Spark's own watermark: rows are late and expire as in Spark's joins."""
         if self.limits is not None:
             return True
         return self.by_time and self.idle is None and None not in self.watermarks
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """The least and the greatest distance of two rows in the window, left - right."""
+        """The smallest and the largest distance of two rows in the window, left - right."""
         return (1 - self.size, self.size - 1) if self.limits is None else self.limits.span
 
     def expiry(self, side: int) -> int:
-        """Rows of a side leave when they are that far from the first place of rows to come, or before."""
+        """Rows of a side expire when they are this far from the position of the next row, or further back."""
         return 1 - self.size if self.limits is None else self.limits.expiry[side]
 
     def late_column(self, side: int) -> str | None:
@@ -102,7 +102,7 @@ class Window:
 
     @property
     def delay_lines(self) -> tuple[str, ...]:
-        """How late rows may be, and what says so."""
+        """Plan lines: how late rows may be, and what determines it."""
         if self.on is None:
             return ()
         if self.limits is not None:
@@ -124,7 +124,7 @@ class Window:
 
     @property
     def state_lines(self) -> tuple[str, ...]:
-        """How long rows are kept, where the condition says so."""
+        """Plan lines: how long rows are kept, if the condition determines it."""
         if self.limits is None or self.on is None:
             return ()
         lines = []
@@ -138,13 +138,13 @@ class Window:
         return tuple(lines)
 
     def with_watermarks(self, watermarks: Watermarks) -> Window:
-        """The window with the delays of the inputs' watermarks, unless it was given one."""
+        """The window with the delays of the inputs' watermarks, unless it has a delay of its own."""
         return self if self.delay_given or not self.by_time else replace(self, watermarks=watermarks)
 
     def horizon(self, newest: tuple[int, int]) -> int:
-        """The event time before which rows are late, from the newest one of each input: the smaller of two.
+        """The event time before which rows are late, computed from the newest one of each input: the smaller of two.
 
-        An input with a watermark goes by its own rows, as in Spark; one without by those of both.
+        An input with a watermark uses its own rows, as in Spark. One without uses the rows of both.
         """
         return min(
             max(newest) - self.delay if watermark is None else own - watermark
@@ -168,16 +168,16 @@ def window(
     Durations are timedeltas or text such as "10 minutes".
 
     Args:
-        rows: The number of latest rows that are kept.
-        time: Or the last so much event time.
-        slide: Rows leave the window in slides, a whole one at a time; by default a tenth of the window.
+        rows: How many of the latest rows are kept.
+        time: Or how much event time is kept, up to the newest row.
+        slide: Rows expire in slides, a whole one at a time; by default a tenth of the window.
         on: The column with the event time, or one of each side: "ts", ("sent", "received"). For `time` only.
-        scope: Rows of both streams are counted together ("combined"), or those of each by themselves ("per_stream").
+        scope: Count rows of both streams together ("combined"), or of each separately ("per_stream").
         delay: A row that is further behind the newest one of earlier micro-batches is late. By default the delay of
             the inputs' watermarks, or a slide where they have none.
-        idle: Event time does not advance while the inputs are idle. With `idle`, it follows the clock after that time,
-            so that rows without a partner are emitted without further input; such a query does not end by itself, not
-            even with trigger(availableNow=True).
+        idle: By default event time does not advance while the inputs are idle. With `idle`, it follows the clock after
+            that time, so rows without a partner are emitted without further input. Such a query does not end by itself,
+            not even with trigger(availableNow=True).
 
     Returns:
         The window, for `dovetail.join` and `dovetail.aggregate`.

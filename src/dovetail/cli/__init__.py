@@ -1,7 +1,7 @@
-"""Joins that answer while the data is still arriving.
+"""Joins that return results while the data is still arriving.
 
-Exit codes: 0 it worked, 1 it failed on the way, 2 the request itself is wrong (nothing was done), 130 it was stopped
-by Ctrl-C (rows found so far are written).
+Exit codes: 0 success, 1 failure while running, 2 invalid request (nothing was done), 130 stopped by Ctrl-C (rows found
+so far are written).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_mar
 console = Console()
 errors = Console(stderr=True)
 INTERRUPTED = 130  # the exit code after Ctrl-C, as in shells
-TRACEBACK = "DOVETAIL_TRACEBACK"  # a variable: errors that are not ours are shown with their traceback
+TRACEBACK = "DOVETAIL_TRACEBACK"  # an environment variable: errors from outside Dovetail are shown with a traceback
 
 INPUTS, RESULT, RUN, MONITORING = "What is joined", "The result", "How it is joined", "While it runs"
 
@@ -208,7 +208,7 @@ def join(
         dovetail join orders.parquet payments.csv "l.id = r.order_id" --select "l.id, r.amount" --out paid.parquet
 
     Files that fit in memory are joined in this process, larger ones on Spark. With `--live`, `--watch`, `--record` or
-    `--report` files are joined in this process as they are read, by an algorithm that answers early.
+    `--report` files are joined in this process as they are read, by an algorithm that returns early results.
     """
     from dovetail.cli.early_checks import Asked, any_remote, check_early
     from dovetail.cli.results import Target
@@ -271,7 +271,7 @@ def run_sql(
         typer.Option("--overwrite/--no-overwrite", help="Replace an earlier result there.", rich_help_panel=RESULT),
     ] = False,
 ) -> None:
-    """Answer a SQL query over files in this process: joins, filters, groups, order.
+    """Run a SQL query over files in this process: joins, filters, groups, order.
 
         dovetail sql "SELECT * FROM trips t JOIN fares f ON t.km < f.up_to" trips=trips.csv fares=fares.parquet
 
@@ -316,10 +316,11 @@ def explain(
         bool, typer.Option("--progressive", help="A join with --live, --watch, --record or --report.")
     ] = False,
 ) -> None:
-    """Say what a join of these files would do, and why; nothing is joined or written.
+    """Explain what a join of these files would do, and why. Nothing is joined or written.
 
     It looks at the data as the join does. On Spark, which it starts, it takes a sample, and reads the keys of Parquet
-    files that are clustered alike. In process it reads the columns of the condition. A wrong request is refused first.
+    files that are clustered alike. In process it reads the columns of the condition. Invalid requests are refused
+    before that.
     """
     from dovetail.cli.early_checks import Asked, any_remote, check_early
     from dovetail.cli.runtime import choose_runtime
@@ -357,13 +358,13 @@ def demo(
 
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench() -> None:
-    """Has moved to the checkout."""
+    """Moved to the source checkout."""
     raise InputError("the benchmarks are not part of the package: run `python -m benchmarks` in a checkout.")
 
 
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def papers() -> None:
-    """Has moved to the checkout."""
+    """Moved to the source checkout."""
     raise InputError(
         "the papers are not part of the installed package: run `python -m benchmarks.papers` in a checkout."
     )
@@ -381,7 +382,7 @@ def stored_state(
         bool, typer.Option("--yes", help="Remove it without asking, even if it was written in the last hour.")
     ] = False,
 ) -> None:
-    """Show what joins of streams keep on disk, or remove what a query has left there. Works without Spark."""
+    """Show the state that streaming joins keep on disk, or remove what a query has left there. Works without Spark."""
     from dovetail.cli.state_command import clean_state, show_state
 
     if clean is not None:
@@ -403,7 +404,7 @@ def examine_set_up(
     timeout: Annotated[float, typer.Option(min=1, help="How many seconds Spark may take.")] = 180,
     json: Annotated[bool, typer.Option("--json", help="Findings as JSON.")] = False,
 ) -> None:
-    """Check this machine and the workers of a cluster, and say what is wrong and what to do.
+    """Check this machine and the workers of a cluster, report problems and say how to fix them.
 
     The exit code is 1 if there is a problem, and 0 if there are only warnings.
     """
@@ -413,13 +414,13 @@ def examine_set_up(
         raise typer.Exit(1)
 
 
-@app.command("warm-up", hidden=True)  # as it was called before
+@app.command("warm-up", hidden=True)  # its former name
 @app.command()
 def warmup() -> None:
     """Compile the kernels of common joins now, on all cores, so that the first join does not have to.
 
-    Once per machine and version. Those of rarer joins (rectangles, distances, aggregates) are compiled at their first
-    use.
+    Run it once per machine and version. Kernels of rarer joins (rectangles, distances, aggregates) are compiled at
+    first use.
     """
     from dovetail.cli.small_joins import compile_kernels
 
@@ -429,7 +430,7 @@ def warmup() -> None:
 
 
 def main() -> None:
-    """Run the command line. What goes wrong is one line: exit code 2, or 1 if it went wrong on the way."""
+    """Run the command line. An error is printed as one line: exit code 2, or 1 if the request failed while running."""
     try:
         with stopped_in_order():
             app()
@@ -456,7 +457,7 @@ def _fail(words: str, code: int) -> None:
 
 
 def _describe(error: Exception) -> str:
-    """An error in a line, without the stack of the JVM or of Spark's workers."""
+    """An error as one line, without the stack of the JVM or of Spark's workers."""
     from dovetail.monitoring.spark_streams import in_short
 
     return f"{type(error).__name__}: {in_short(str(error))}" if str(error).strip() else type(error).__name__

@@ -1,4 +1,4 @@
-"""The command as a process: `dovetail`, or `python -m dovetail.cli`."""
+"""The command-line process: `dovetail`, or `python -m dovetail.cli`."""
 
 import sys
 
@@ -7,7 +7,7 @@ from dovetail.cli.without_pandas import leave_out_pandas
 
 
 def run() -> None:
-    """What joins files starts without pandas."""
+    """Commands that join files start without importing pandas."""
     if sys.argv[1:2] in (["join"], ["explain"]):
         leave_out_pandas()
     main()

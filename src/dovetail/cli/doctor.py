@@ -1,9 +1,9 @@
-"""`dovetail doctor`: whether this machine and the workers of a cluster can run joins, and what to do where they cannot.
+"""`dovetail doctor`: checks whether this machine and the workers of a cluster can run joins, and says how to fix it.
 
     this process     Python, packages, kernel cache, PySpark, Java, disk
-    another process  starts Spark and asks the workers (dovetail.spark.session.probe); ended if it takes too long
+    another process  starts Spark and asks the workers (dovetail.spark.session.probe); has a timeout
 
-A check is a function from what was found out to findings, so that it can be tried without a cluster.
+A check is a function from collected facts to findings, so it can be tested without a cluster.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
 OLDEST_SPARK, TESTED_SPARK = (4, 0), (4, 3)
 PACKAGES = {"numba": "numba>=0.68", "pyarrow": "pyarrow>=26", "pandas": "pandas<3"}  # as in pyproject.toml
 INSTALL_SPARK = "pip install 'dovetail-joins[spark]'"
-LITTLE_BYTES = 5 << 30  # of disk: joins that spill may soon fill it
+LITTLE_BYTES = 5 << 30  # of free disk space: spilling joins may fill less than this
 NO_BYTES = 100 << 20
 SKEW_S = 2.0
-MANY_PARTITIONS = 10  # for each core
-ENDING_S = 10.0  # for a process to end when it is asked to
+MANY_PARTITIONS = 10  # per core
+ENDING_S = 10.0  # for a process to end after it was asked to
 COLORS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 PROBE = "from dovetail.spark.session.probe import main; main()"
 SECRET = re.compile("key|password|secret|token", re.IGNORECASE)  # in names of settings
-GIVEN_UP = "stopped SparkContext"  # how Spark says that the master is out of reach
+GIVEN_UP = "stopped SparkContext"  # Spark's message when the master cannot be reached
 SAME_PYTHON = (
     "Install the same Python and packages on all machines (docs/clusters.md), and set PYSPARK_PYTHON to that Python."
 )
@@ -67,7 +67,7 @@ def examine(
     *,
     in_json: bool,
 ) -> bool:
-    """Print a line for each check; whether there is no problem."""
+    """Print a line for each check. Returns whether there is no problem."""
     findings = []
     for finding in _findings(master, state_dir, conf, timeout_s):
         findings.append(finding)
@@ -81,7 +81,7 @@ def examine(
 
 
 def parse_settings(given: Iterable[str]) -> dict[str, str]:
-    """NAME=VALUE as Spark's own programs take them."""
+    """NAME=VALUE settings, as Spark's own programs take them."""
     settings = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -127,10 +127,10 @@ def _findings(
 
 
 def describe_here() -> dict[str, Any]:
-    """This process, as workers describe themselves."""
+    """Facts about this process, in the form in which workers report theirs."""
     modules = {}
     for name in ("dovetail", *PACKAGES):
-        with suppress(Exception):  # a package that is broken is as good as none
+        with suppress(Exception):  # a broken package counts as missing
             modules[name] = str(importlib.import_module(name).__version__)
     temporary = tempfile.gettempdir()
     return {
@@ -185,14 +185,14 @@ def check_java() -> Finding:
         return Finding("Java", "problem", str(error))
     finally:
         if before is not None:
-            os.environ["JAVA_HOME"] = before  # the probe finds it by itself
+            os.environ["JAVA_HOME"] = before  # the probe finds it itself
         else:
             os.environ.pop("JAVA_HOME", None)
     return Finding("Java", "ok", f"{java_version(home)} ({home})")
 
 
 def check_cache(check: str, caches: Iterable[Facts]) -> Finding:
-    """The cache of this machine, or the worst of those of all workers."""
+    """Check the cache of this machine, or the worst cache of all workers."""
     caches = list(caches)
     homeless = [cache for cache in caches if cache["directory"] is None]
     if homeless:
@@ -212,7 +212,7 @@ def check_cache(check: str, caches: Iterable[Facts]) -> Finding:
 
 
 def check_disk(check: str, places: Iterable[tuple[str, int]]) -> Finding:
-    """The place with the least room."""
+    """Check the place with the least free space."""
     place, free = min(places, key=lambda entry: entry[1])
     text = f"{free / (1 << 30):,.1f} GiB free in {place}"
     fix = "Rows that do not fit into memory= are written there: make room, or set TMPDIR to a larger disk."
@@ -222,7 +222,7 @@ def check_disk(check: str, places: Iterable[tuple[str, int]]) -> Finding:
 
 
 def check_cluster(told: Facts, here: Facts, master: str, state_dir: str | None, timeout_s: float) -> Iterator[Finding]:
-    """All that the probe has found out, as far as it has come."""
+    """Check what the probe has found out, as far as it got."""
     if "session" in told:
         yield check_session(told["session"]["version"], master, _pyspark_version())
     workers = told.get("workers", [])
@@ -267,7 +267,7 @@ def check_worker_python(workers: Iterable[Facts], here: Facts) -> Finding:
 
 
 def check_worker_packages(workers: Iterable[Facts], here: Facts) -> Finding:
-    """They must be there; dovetail in the same version; the others better are."""
+    """The packages must be present, dovetail in the same version. Other versions should be the same."""
     check, workers = "worker packages", list(workers)
     for worker in workers:
         missing = [name for name in ("dovetail", *PACKAGES) if name not in worker["modules"]]
@@ -284,7 +284,7 @@ def check_worker_packages(workers: Iterable[Facts], here: Facts) -> Finding:
 
 
 def check_clocks(clocks: Facts) -> Finding:
-    """A worker's clock was read between two moments of ours: how far outside it is."""
+    """A worker's clock was read between two readings of our own: how far it is outside of them."""
     skews = {host: max(clocks["began"] - clock, clock - clocks["ended"], 0.0) for host, clock in clocks["workers"]}
     host, skew = max(skews.items(), key=lambda entry: entry[1])
     if skew > SKEW_S:
@@ -300,7 +300,7 @@ def check_shared(shared: Facts) -> Iterator[Finding]:
         return
     where = "tasks and this process" if shared["seen"] else "tasks, not by this process,"
     yield Finding("state place", "ok", f"{shared['path']}: written and read by {where}")
-    if shared["free_bytes"] is not None:  # an object store does not say
+    if shared["free_bytes"] is not None:  # object stores do not report it
         yield check_disk("state disk", [(shared["path"], shared["free_bytes"])])
 
 
@@ -317,7 +317,7 @@ def check_partitions(tasks: int, partitions: str | None) -> Finding:
 
 
 def check_end(told: Facts, master: str, timeout_s: float) -> Iterator[Finding]:
-    """Why the probe did not come to its end, if so."""
+    """Why the probe did not finish, if it did not."""
     reach = f"Is {master} the right address, and can this machine reach it?"
     log = f" Spark's log is {told['log']}." if "log" in told else ""
     if "error" in told:
@@ -337,7 +337,7 @@ def check_end(told: Facts, master: str, timeout_s: float) -> Iterator[Finding]:
 
 
 def ask_cluster(master: str, state_dir: str | None, conf: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
-    """What the probe tells until its end, or until time has run out."""
+    """The facts that the probe reports until it ends, or until the timeout."""
     asked = {"master": master, "state_dir": state_dir, "conf": dict(conf)}
     handle, log = tempfile.mkstemp(prefix="dovetail-doctor-", suffix=".log")
     with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, os.fdopen(handle, "r+") as errors:
@@ -377,7 +377,7 @@ def _read(out: IO[str]) -> dict[str, Any]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Spark's JVM is in the group of the process; asked to end, it removes its files first."""
+    """End the process and Spark's JVM in its process group. If asked to end, the JVM removes its files first."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -404,7 +404,7 @@ def _describe_cache() -> dict[str, Any]:
 
 
 def _numbers(version: str) -> tuple[int, int]:
-    """Major and minor."""
+    """Major and minor version."""
     major, minor = re.findall(r"\d+", f"{version}.0")[:2]
     return int(major), int(minor)
 

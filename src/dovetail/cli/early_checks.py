@@ -1,7 +1,7 @@
-"""What can be wrong with a request is said within a second: files, columns, the condition, the place for results.
+"""Checks that report an invalid request within a second: files, columns, the condition, the output path.
 
-These checks import neither Numba nor operators, which a plan needs, and Spark has not been started. The rest of a
-request is checked when it is planned (request.py).
+They import neither Numba nor operators, which a plan needs, and run before Spark starts. The rest of a request is
+checked when it is planned (request.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def read(cls, words: Sequence[str], left: str | None, right: str | None, on: str | None) -> Asked:
-        """The words take the places that options have left, in this order."""
+        """Take inputs and condition from options; positional words fill the remaining places in this order."""
         given = {"left input": left, "right input": right, "condition": on}
         free = [name for name, value in given.items() if value is None]
         if len(words) > len(free):
@@ -52,14 +52,15 @@ class Asked(NamedTuple):
 
 
 def any_remote(*places: str) -> bool:
-    """Whether any of the places is a dataset of a Flight server."""
+    """Whether any of the inputs is a dataset on a Flight server."""
     return any(REMOTE.match(place) for place in places)
 
 
 def check_early(asked: Asked, how: str, memory: str | None, *, in_process: bool | None) -> Condition | None:
-    """Raise what is wrong with the request, the cheapest first. Else the condition; None if an input is remote.
+    """Raise the first error in the request, with the cheapest checks first. Returns the condition; None if an input is
+    remote.
 
-    `in_process` is None if it is not decided yet: then the condition may call what Spark alone can evaluate.
+    `in_process` is None while it is undecided: the condition may then call functions that only Spark can evaluate.
     """
     JoinType.read(how)
     bytes_of(memory)

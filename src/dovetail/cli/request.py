@@ -1,4 +1,4 @@
-"""What `dovetail join` and `dovetail explain` do with a request: check it, plan it, run it, write the result."""
+"""Carries out `dovetail join` and `dovetail explain`: check the request, plan it, run it, write the result."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class MonitorOptions(NamedTuple):
 
     @contextmanager
     def recording(self) -> Iterator[Recording]:
-        """A recording for those who look; what they see last is its end."""
+        """A recording for the chosen monitors. The last thing they see is its end."""
         recording = Recording(self.record)
         try:
             with ExitStack() as stack:
@@ -79,7 +79,7 @@ class MonitorOptions(NamedTuple):
 
 
 class JoinCommand(NamedTuple):
-    """A request whose inputs are files or remote datasets, by their places."""
+    """A request whose inputs are files or remote datasets, given by their locations."""
 
     request: Request
     in_process: bool
@@ -97,7 +97,7 @@ class JoinCommand(NamedTuple):
         select: str | None = None,
         **options: Any,
     ) -> JoinCommand:
-        """What was asked for, with those options that are not None. `as_it_comes`: joined as it is read, in process."""
+        """The request, with the options that are not None. `as_it_comes`: joined while it is read, in process."""
         call, given = (
             "progressive" if as_it_comes else "join",
             {name: v for name, v in options.items() if v is not None},
@@ -114,7 +114,7 @@ class JoinCommand(NamedTuple):
         return self.request.call == "progressive"
 
     def check(self) -> None:
-        """Find everything that can be wrong with a request before Spark starts, by planning it without data."""
+        """Find all errors in a request before Spark starts, by planning it without data."""
         schemas, request = self.schemas(), self.request
         if not self.in_process:
             for place in self.places:
@@ -130,11 +130,11 @@ class JoinCommand(NamedTuple):
         self.selection(schemas)
 
     def columns(self, schemas: Sequence[pa.Schema]) -> ResultColumns:
-        """Those of the result."""
+        """The columns of the result."""
         return ResultColumns.of(self.request, schemas[0], schemas[1])
 
     def selection(self, schemas: Sequence[pa.Schema]) -> Selection:
-        """The columns that are wanted."""
+        """The selected columns."""
         return Selection.read(self.select, self.columns(schemas))
 
     def schemas(self) -> list[pa.Schema]:
@@ -144,13 +144,13 @@ class JoinCommand(NamedTuple):
         ]
 
     def is_at_rest(self) -> bool:
-        """Whether rows can be read by position: of tables in process, of Parquet files on Spark."""
+        """Whether rows can be read by position: tables in process, Parquet files on Spark."""
         if any_remote(*self.places):
             return False
         return self.in_process or all(format_of(input_path(place)) == "parquet" for place in self.places)
 
     def of_files(self, **options: Any) -> Request:
-        """The request in process: remote sources and Parquet files are read as it goes, other files before."""
+        """The request in process: remote sources and Parquet files are read during the join, other files before."""
         inputs = tuple(_remote(place) or _file(input_path(place)) for place in self.places)
         return replace(self.request, inputs=inputs).but(**options)
 
@@ -165,16 +165,16 @@ class JoinCommand(NamedTuple):
 
 class Outcome(NamedTuple):
     rows: int
-    is_cut: bool = False  # there are more than a table for people has
-    left_out: str = ""  # what to say of columns for which there was no room
+    is_cut: bool = False  # the table on the terminal does not show all rows
+    left_out: str = ""  # the message about columns that did not fit
 
 
 class Interrupted(Exception):  # noqa: N818  not an error
-    """Ctrl-C, and what has become of the rows that were found."""
+    """Ctrl-C was pressed. The message says what happened to the rows found so far."""
 
 
 class Interrupts:
-    """Lets Ctrl-C stop a join while rows are awaited; what was found before is written, whole rows only."""
+    """Lets Ctrl-C stop a join while it waits for rows. Rows found before that are written, whole rows only."""
 
     def __init__(self) -> None:
         self._is_awaiting = self._came = False
@@ -214,15 +214,15 @@ def run_join(
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Outcome:
-    """Join, write, and return how many rows there are."""
+    """Join, write, and return the number of rows."""
     command.check()
     target.check(overwrite=overwrite, inputs=command.places)
     shown = target.rows_for_people if command.request.limit is None else None
-    if shown is not None:  # one more says whether there are more
+    if shown is not None:  # one more shows whether there are more
         command = command._replace(request=command.request.but(limit=shown + 1))
     work = JoinToWrite(command, target, [], shown)
     target.check_schema(work.schema())
-    if target.prints_lines and sys.stdout.isatty():  # they would be drawn over
+    if target.prints_lines and sys.stdout.isatty():  # the progress display would draw over them
         progress = False
     try:
         if command.as_it_comes:
@@ -231,17 +231,17 @@ def run_join(
             with watched(progress) as observer:
                 outcome = work.join_in_process(observer) if command.in_process else work.join_on_spark(observer)
     except KeyboardInterrupt:
-        if target.path is not None:  # what Spark could not remove any more
+        if target.path is not None:  # temporary files that Spark could not remove any more
             shutil.rmtree(target.path / "_temporary", ignore_errors=True)
         nothing = "" if target.path is None else f"nothing was written to {target.path}; "
         raise Interrupted(f"interrupted: {nothing}the join is not complete") from None
-    finally:  # when nothing else is drawn any more
+    finally:  # after all other drawing has stopped
         said = [show_table(rows, console, work.columns()) for rows in work.for_people]
     return outcome._replace(left_out="".join(said))
 
 
 def explain_join(command: JoinCommand) -> JoinPlan:
-    """The plan of the join, with what the data tells."""
+    """The plan of the join, using the data."""
     command.check()
     if command.in_process:
         return calls.explain(command.of_files())
@@ -250,12 +250,12 @@ def explain_join(command: JoinCommand) -> JoinPlan:
 
 
 class JoinToWrite(NamedTuple):
-    """A command that is carried out."""
+    """A command while it runs."""
 
     command: JoinCommand
     target: Target
-    for_people: list[pa.Table]  # what is to be shown on the terminal, at the end
-    shown: int | None  # how many rows of it
+    for_people: list[pa.Table]  # rows to show on the terminal at the end
+    shown: int | None  # how many rows to show
 
     def join_in_process(self, observer: Observer | None) -> Outcome:
         (observer or _unobserved)(Progress("reading"))
@@ -269,7 +269,7 @@ class JoinToWrite(NamedTuple):
             return self._write(batches, self._result_schema())
 
     def join_on_spark(self, observer: Observer | None) -> Outcome:
-        """Spark writes Parquet into a directory itself; what else there is, is made of such files."""
+        """Join on Spark. Spark writes Parquet into a directory itself; other formats are converted from such files."""
         observe = observer or _unobserved
         observe(Progress("starting Spark"))
         with _spark() as spark:
@@ -290,7 +290,7 @@ class JoinToWrite(NamedTuple):
                 remove_owned(directory)
 
     def schema(self) -> pa.Schema:
-        """The columns that are written."""
+        """The columns to write."""
         return self._selection().of_schema(self._result_schema())
 
     def _result_schema(self) -> pa.Schema:
@@ -302,7 +302,7 @@ class JoinToWrite(NamedTuple):
     def _write(
         self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, selection: Selection | None = None
     ) -> Outcome:
-        """All results; after Ctrl-C those that were found, unless they would take the place of an earlier result."""
+        """Write all results. After Ctrl-C write the rows found so far, unless that would replace an earlier result."""
         selection = selection or self._selection()
         rows, left, has_result, is_stopped = 0, self.shown, self.target.has_result, False
         path, show = self.target.path, self.for_people.append
@@ -328,7 +328,7 @@ class JoinToWrite(NamedTuple):
         return Outcome(self.shown if is_cut and self.shown is not None else rows, is_cut)
 
     def columns(self) -> list[ColumnOfResult]:
-        """Which input each column that is shown comes from, and whether the condition has it."""
+        """For each shown column: the input that it comes from, and whether the condition uses it."""
         request = self.command.request
         left, right = (plain_schema(schema) for schema in self.command.schemas())
         condition = parse(request.on, left, right, in_process=self.command.in_process)
@@ -337,7 +337,7 @@ class JoinToWrite(NamedTuple):
         columns = self.command.columns((left, right))
         named = {
             place: (side, columns.schemas[side].names[own])
-            for side in reversed(Side)  # what both have is shown as the left one's
+            for side in reversed(Side)  # a column of both inputs counts as the left one's
             for own, place in columns.places_of(side)
         }
         found = (named[position] for position in self._selection().positions)
@@ -345,7 +345,7 @@ class JoinToWrite(NamedTuple):
 
 
 def _in_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The same rows in groups, of which there is at least one; after Ctrl-C, those that have come."""
+    """The same rows in groups, at least one. After Ctrl-C, the rows that have arrived."""
     waiting: list[pa.RecordBatch] = []
     try:
         for batch in batches:
@@ -360,7 +360,7 @@ def _in_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator
 
 
 def _remote(place: str) -> Source | None:
-    """A dataset of a Flight server, where the place is one."""
+    """The dataset of a Flight server, if the location is one."""
     if not any_remote(place):
         return None
     found = parse_address(place)
@@ -381,7 +381,7 @@ def _file(path: Path) -> Any:
 
 
 def _check_for_spark(path: Path) -> None:
-    """Spark reads no timestamps with nanoseconds, as pandas writes them; it says so when it has started."""
+    """Refuse nanosecond timestamps, as pandas writes them. Spark would refuse them too, but only after it started."""
     if format_of(path) != "parquet":
         return
     file = path if path.is_file() else min(path.rglob("*.parquet"))
@@ -404,7 +404,7 @@ def _spark() -> Iterator[Any]:
 
 
 def _unobserved(_: Progress) -> None:
-    """Looks the other way."""
+    """An observer that does nothing."""
 
 
 def _options(path: Path) -> dict[str, str]:

@@ -1,11 +1,11 @@
-"""Where the rows of `dovetail join` go: files of Parquet, Arrow, CSV or JSON lines, or standard output.
+"""Writes the rows of `dovetail join`: to Parquet, Arrow, CSV or JSON lines files, or to standard output.
 
     --out hits.parquet, .arrow, .csv, .jsonl     one file
-    --out hits/, or a name without such an end   a directory: of Parquet, or of what --format says
+    --out hits/, or another name                 a directory: of Parquet, or in the format of --format
     --format csv, json                           standard output, for other programs
     nothing                                      standard output, a table of the first rows, for people
 
-Files take the place of earlier ones when they are whole.
+Files replace earlier ones only when they are complete.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ FILES = {
     ".ndjson": JSON,
 }
 OTHERS = {".avro", ".gz", ".orc", ".tsv", ".txt", ".xls", ".xlsx", ".zip"}
-"""Files of other formats: a directory of such a name is not what is meant."""
+"""Suffixes of other formats: a directory with such a name is probably a mistake."""
 SUFFIXES = {PARQUET: ".parquet", ARROW: ".arrow", CSV: ".csv", JSON: ".json"}
 GROUP_ROWS = 1 << 20  # rows of one group in a Parquet file
-SHOWN_ROWS = 20  # of a table for people, if no limit is given
+SHOWN_ROWS = 20  # of a table on the terminal, if no limit is given
 
 
 class Target(NamedTuple):
-    """Where rows go, and in which format."""
+    """The destination of rows, and the format."""
 
     path: Path | None
     format: str
@@ -61,7 +61,7 @@ class Target(NamedTuple):
 
     @classmethod
     def read(cls, given: str | os.PathLike[str] | None, format_: str | None) -> Target:
-        """A name that ends with a slash is a directory, whatever its suffix, and so is one that is there already."""
+        """A name that ends with a slash is a directory, also if it has a suffix. So is an existing directory."""
         if format_ is not None and format_ not in FORMATS:
             raise InputError(f"--format is one of {', '.join(FORMATS)}; got {format_!r}.")
         if given is None:
@@ -81,7 +81,7 @@ class Target(NamedTuple):
         return cls(out, named or format_ or PARQUET, named is not None)
 
     def check(self, *, overwrite: bool, inputs: Iterable[str]) -> None:
-        """See that results can be written there, before any work is done."""
+        """Check that results can be written there, before any work is done."""
         if self.path is None:
             return
         check_link(self.path)
@@ -102,7 +102,9 @@ class Target(NamedTuple):
             raise InputError(f"{self.path} cannot be written to: {error.strerror}.") from error
 
     def check_schema(self, schema: pa.Schema) -> None:
-        """CSV has values only, and an Arrow file one dictionary of a column for all rows, which grows as they come."""
+        """CSV has plain values only. An Arrow file has one dictionary per column, but dictionaries grow as rows
+        arrive.
+        """
         inside = [field.name for field in schema if pa.types.is_nested(field.type) and uses_dictionaries(field.type)]
         if self.format == ARROW and inside:
             names = ", ".join(inside)
@@ -114,7 +116,7 @@ class Target(NamedTuple):
 
     @property
     def has_result(self) -> bool:
-        """Whether there is an earlier result, which this one replaces."""
+        """Whether there is an earlier result that this one would replace."""
         if self.path is None or self.is_file:
             return self.path is not None and self.path.exists()
         files = self.path.iterdir() if self.path.is_dir() else ()
@@ -122,12 +124,12 @@ class Target(NamedTuple):
 
     @property
     def prints_lines(self) -> bool:
-        """Whether rows go to standard output as they are found."""
+        """Whether rows are printed to standard output as they are found."""
         return self.path is None and self.format != TABLE
 
     @property
     def rows_for_people(self) -> int | None:
-        """How many rows a table has, where no limit says so."""
+        """The number of rows to show in a table, if no limit is given."""
         return SHOWN_ROWS if self.format == TABLE else None
 
 
@@ -135,7 +137,7 @@ Write = Callable[[pa.Table], None]
 
 
 def _print(data: bytes) -> None:
-    """As it is for other programs; on a terminal so that people see what it is."""
+    """Print bytes unchanged for other programs, and readable on a terminal."""
     text = data.decode()
     sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
 
@@ -144,7 +146,7 @@ def _print(data: bytes) -> None:
 def open_writer(
     target: Target, schema: pa.Schema, show: Callable[[pa.Table], object] = lambda _: None
 ) -> Iterator[Write]:
-    """Called with tables of the schema. Files appear when all is written; `show` gets what is a table for people."""
+    """A function that writes tables. Files appear when everything is written; `show` gets the rows for a terminal."""
     if target.format == TABLE:
         shown: list[pa.Table] = []
         yield shown.append
@@ -167,7 +169,7 @@ def open_writer(
 
 @contextmanager
 def _replace_directory(directory: Path, format_: str) -> Iterator[BinaryIO]:
-    """A file that takes the place of an earlier result in the directory when it is whole."""
+    """A file that replaces an earlier result in the directory when it is complete."""
     with draft(directory / f"part-0{SUFFIXES[format_]}") as file:
         yield file
         for path in directory.iterdir():
@@ -196,7 +198,7 @@ def _without_dictionaries(table: pa.Table) -> pa.Table:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """With values in place of dictionaries: CSV has none, and an Arrow file one for all rows, known from the start."""
+    """Values instead of dictionaries: CSV has none, and an Arrow file needs one for all rows from the start."""
     types = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema]
     return pa.schema([field.with_type(type_) for field, type_ in zip(schema, types, strict=True)])
 
@@ -208,7 +210,7 @@ def _write_json(table: pa.Table, write: Callable[[bytes], Any]) -> None:
 
 
 def _without_nans(value: Any) -> Any:
-    """JSON has no numbers that are none: they are text, as Spark writes them."""
+    """JSON has no NaN or infinity. They become text, as in Spark."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

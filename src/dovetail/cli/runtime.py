@@ -1,10 +1,10 @@
-"""Where `dovetail join` runs: in this process if both inputs fit in its memory, else on Spark.
+"""Chooses where `dovetail join` runs: in this process if both inputs fit in its memory, else on Spark.
 
---in-process, --spark                     as asked for
---live, --watch, --record, --report       in this process, and so are remote sources and Arrow files
-a function that Spark alone evaluates     on Spark
+--in-process, --spark                     as requested
+--live, --watch, --record, --report       in this process; also for remote sources and Arrow files
+a function that only Spark evaluates      on Spark
 otherwise                                 in this process if the inputs, as tables, take at most a quarter of the
-                                          memory that is free: a join takes about three times what its rows take
+                                          free memory: a join takes about three times the size of its rows
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 SHARE = 4  # of the free memory, for both inputs as tables
 WIDER = {"csv": 4, "json": 2, "arrow": 1, "orc": 8}
-"""How much larger than the file its table may be, as a rule: digits become eight bytes, ORC is compressed."""
+"""Typical ratio of table size to file size: digits become eight bytes, ORC is compressed."""
 GROUP = Path("/sys/fs/cgroup")
-LEAST_BUDGET = 1 << 26  # that is recommended
+LEAST_BUDGET = 1 << 26  # the smallest recommended budget
 
 
 class Runtime(NamedTuple):
@@ -42,7 +42,7 @@ class Runtime(NamedTuple):
 def choose_runtime(
     asked: Asked, condition: Condition | None, in_process: bool | None, *, as_it_comes: bool = False
 ) -> Runtime:
-    """By the rule above. `in_process` is what was asked for, `as_it_comes`: rows are joined as they are read."""
+    """Apply the rule above. `in_process` is the user's choice. `as_it_comes`: rows are joined while they are read."""
     if as_it_comes:
         if in_process is False:
             raise InputError(
@@ -71,14 +71,14 @@ def choose_runtime(
 
 
 def calls_spark(condition: Condition) -> bool:
-    """Whether it has a function that is computed by Spark alone."""
+    """Whether it calls a function that only Spark can evaluate."""
     from dovetail.condition import is_opaque
 
     return any(map(is_opaque, (*condition.conjuncts, *condition.filters[0], *condition.filters[1])))
 
 
 def table_bytes(path: Path) -> int:
-    """About what the rows of a file or directory take as a table. Of Parquet only the footers are read."""
+    """Approximate size of a file or directory as a table. For Parquet only the footers are read."""
     name = format_of(path)
     if name != "parquet":
         return WIDER[name] * sum(file.stat().st_size for file in files_in(path))
@@ -89,7 +89,7 @@ def table_bytes(path: Path) -> int:
 
 
 def free_bytes() -> int:
-    """The memory that this process may still take: of the machine, and within the limit of its container."""
+    """The memory that this process may still use: of the machine, and within the limit of its container."""
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()

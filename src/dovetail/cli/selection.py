@@ -1,4 +1,4 @@
-"""`--select`: columns of the result, in the order in which they are wanted, and what they are called.
+"""`--select`: the columns of the result, their order and their names.
 
 l.id, r.amount AS paid        columns of an input
 id, amount_right              columns of the result
@@ -22,14 +22,14 @@ HOW = '--select takes columns, such as "l.id, r.amount AS paid"'
 
 
 class Selection(NamedTuple):
-    """Positions among the columns of a result, and a name for each."""
+    """Positions among the columns of a result, with a name for each."""
 
     positions: list[int]
     names: list[str]
 
     @classmethod
     def read(cls, text: str | None, columns: ResultColumns) -> Selection:
-        """All columns, if the text is None."""
+        """Parse the text. None selects all columns."""
         known = NamedColumns(columns)
         chosen = [pair for item in _items(text or "*") for pair in known.find(item)]
         names = [name for _, name in chosen]
@@ -45,7 +45,7 @@ class Selection(NamedTuple):
         return pa.schema([schema.field(position).with_name(name) for position, name in pairs])
 
     def of_frame(self, frame: Any) -> Any:
-        """The selection from a Spark DataFrame; by position, since names may differ in case only."""
+        """Select from a Spark DataFrame, by position: names may differ only in case."""
         if self.positions == list(range(len(frame.columns))):
             return frame.toDF(*self.names)
         numbered = frame.toDF(*(f"c{position}" for position in range(len(frame.columns))))
@@ -63,7 +63,7 @@ def _items(text: str) -> list[exp.Expr]:
 
 
 class NamedColumns:
-    """The columns of a result by the names that people use for them."""
+    """The columns of a result, looked up by the names that users write."""
 
     def __init__(self, columns: ResultColumns) -> None:
         self._result = columns.schema.names
@@ -74,7 +74,7 @@ class NamedColumns:
         }
 
     def find(self, item: exp.Expr) -> list[tuple[int, str]]:
-        """The position and the name of a column, or of all that a star stands for."""
+        """The position and the name of a column, or of all columns of a star."""
         column, alias = (item.this, item.alias) if isinstance(item, exp.Alias) else (item, "")
         if isinstance(column, exp.Star):
             return list(enumerate(self._result))

@@ -1,4 +1,4 @@
-"""Compiling the kernels ahead of the first join: small joins of every kind, on all cores.
+"""Compiles the kernels ahead of the first join, by running small joins of every kind on all cores.
 
 Kernels are compiled for the types that they are called with, and kept in the user's cache (kernels/compiling.py).
 """
@@ -19,7 +19,7 @@ from dovetail import api
 from dovetail.operators.registry import operator_names, operator_spec
 from dovetail.window import window
 
-ROWS = 300  # enough for kernels to be worth their call
+ROWS = 300  # enough rows for the kernels to be used
 MEMORY = "200KB"  # so little that operators spill
 
 CONDITIONS = (
@@ -37,7 +37,7 @@ CONDITIONS = (
     "l.k = r.k OR l.s = r.s",
     "l.k != r.k",
 )
-"""Each kind of condition, by numbers, strings and times."""
+"""Each kind of condition, on numbers, strings and times."""
 
 HOW = ("inner", "left", "full", "left_semi", "left_anti")
 
@@ -49,7 +49,7 @@ class Job(NamedTuple):
 
 
 def compile_kernels(processes: int | None = None) -> int:
-    """Run small joins of all kinds; how many."""
+    """Run small joins of all kinds. Returns their number."""
     work = list(jobs())
     processes = min(len(work), processes or os.cpu_count() or 1)
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
@@ -77,7 +77,7 @@ def _run(job: Job) -> int:
 
 
 def table() -> pa.Table:
-    """Columns of common types: keys of all kinds, and what is beside them in a row."""
+    """Columns of common types: keys of all kinds, and other columns."""
     numbers = range(ROWS)
     return pa.table(
         {

@@ -1,9 +1,9 @@
-"""`dovetail sql "SELECT …"`: a query over files, in this process.
+"""`dovetail sql "SELECT …"`: runs a query over files in this process.
 
     dovetail sql "SELECT * FROM 'trips.csv' t JOIN 'fares.parquet' f ON t.km < f.up_to"
     dovetail sql "SELECT * FROM trips JOIN fares ON km < up_to" trips=trips.csv fares=fares.parquet
 
-Files are named in the query, in quotes, or given names behind it.
+Files are named in quotes in the query, or given names after it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dovetail.query.text import read_query, tables_in
 
 
 def read_tables(given: Sequence[str]) -> dict[str, str]:
-    """The files by the names that the query has for them."""
+    """The files, by the names that the query uses for them."""
     tables: dict[str, str] = {}
     for text in given:
         name, equals, place = text.partition("=")
@@ -35,7 +35,7 @@ def read_tables(given: Sequence[str]) -> dict[str, str]:
 
 
 def run_query(text: str, tables: dict[str, str], target: Target, console: Console, *, overwrite: bool) -> int:
-    """Write the result of a query; how many rows it has."""
+    """Write the result of a query. Returns its number of rows."""
     tree = read_query(text)
     named = [name for name in tables_in(tree) if any(name.endswith(suffix) for suffix in FORMATS)] if tree else []
     target.check(overwrite=overwrite, inputs=[*tables.values(), *named])

@@ -1,4 +1,4 @@
-"""`dovetail state`: what joins of streams keep in a directory, and the removal of what is no longer needed."""
+"""`dovetail state`: shows what streaming joins keep in a directory, and removes what is no longer needed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dovetail.monitoring.formatting import format_bytes
 from dovetail.storage.stored_state import StoredCell, removable_query, stored_joins
 from dovetail.visible import visible
 
-YOUNG_S = 3600  # a query that wrote its state within this time may be running
-WIDE = 200  # columns, where nothing is cut off
+YOUNG_S = 3600  # a query that wrote state within this time may still be running
+WIDE = 200  # columns, where nothing is truncated
 JOIN_COLUMNS = ("cells", "rows", "skew", "bytes", "segments", "written")
 CELL_COLUMNS = ("cell", "rows", "bytes", "segments", "written")
 
 
 def show_state(state_dir: str, query: str | None, by_cell: bool, console: Console) -> None:
-    """A table of all joins, or of all cells."""
+    """Print a table of all joins, or of all cells."""
     joins = stored_joins(state_dir, query)
     table = Table(box=None, pad_edge=False)
     for name in ("query", "join", "algorithm"):
@@ -62,7 +62,7 @@ def _ago(written: float) -> str:
 
 
 def clean_state(state_dir: str, query: str, yes: bool, console: Console) -> None:
-    """Remove all state of a query, if that is all there is in its directory. Without `yes` it asks."""
+    """Remove all state of a query, if its directory contains nothing else. Without `yes` it asks first."""
     found = removable_query(state_dir, query)
     what = f"{found.directory}: {format_bytes(found.nbytes)}, written {_ago(found.written)}"
     if not yes:

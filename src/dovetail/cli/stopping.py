@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP as Ctrl-C: the command line leaves nothing behind when Kubernetes, systemd or `timeout` end it."""
+"""Treats SIGTERM and SIGHUP like Ctrl-C, to clean up when Kubernetes, systemd or `timeout` end the process."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ STOPPING = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def stopped_in_order() -> Iterator[None]:
-    """Let these signals interrupt what runs in here, which then puts in order what it has begun.
+    """Let these signals interrupt the code in this block, which then cleans up.
 
-    By default they end a process on the spot. One that is ignored (`nohup`) stays so. The exit code is that of a
-    process that was ended by the signal.
+    By default they end a process immediately. An ignored signal (`nohup`) stays ignored. The exit code is that of a
+    process ended by the signal.
     """
-    is_main = threading.current_thread() is threading.main_thread()  # no other may set handlers
+    is_main = threading.current_thread() is threading.main_thread()  # only the main thread may set handlers
     handled = [number for number in STOPPING if is_main and signal.getsignal(number) is signal.SIG_DFL]
     came: list[int] = []
 

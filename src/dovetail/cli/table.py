@@ -1,7 +1,7 @@
-"""Rows as a table for people, as wide as the terminal.
+"""Prints rows as a table that fits the terminal.
 
-Where it is too narrow for all columns, values are shortened first. Then columns are left out, in turns from both
-inputs, so that some of each are seen: those of the condition are the last to go.
+If it is too narrow for all columns, values are shortened first. Then columns are left out, alternating between the
+inputs, so that some of each stay visible. Columns of the condition are left out last.
 
     id  price  …  id_right  name  …
      1   1.50  …         1  x     …
@@ -20,36 +20,36 @@ from rich.text import Text
 
 from dovetail.visible import visible
 
-WIDEST = (48, 24, 12)  # letters of a value: the first width at which all columns fit
+WIDEST = (48, 24, 12)  # maximum characters of a value: the first width at which all columns fit is used
 GAP = 2
 LEFT_OUT = "…"
 
 
 class ColumnOfResult(NamedTuple):
-    """What is known of a column of the result."""
+    """What is known about a column of the result."""
 
     of_right: bool
-    is_key: bool  # the condition has it
+    is_key: bool  # the condition uses it
 
 
 class _Shown(NamedTuple):
-    """A column as words."""
+    """A column as text."""
 
     name: str
     values: list[str]
     is_number: bool
 
     def width(self, widest: int) -> int:
-        """Digits are not cut off: they would be another number."""
+        """The width of the column. Digits are not truncated: that would be another number."""
         needed = max(map(_cells, (self.name, *self.values)))
         return needed if self.is_number else min(widest, needed)
 
 
 def show_table(rows: pa.Table, console: Console, known: Sequence[ColumnOfResult]) -> str:
-    """Print the rows; what to say if columns are left out."""
+    """Print the rows. Returns a message if columns are left out."""
     columns = [_column(field, rows.column(number)) for number, field in enumerate(rows.schema)]
     shown, widest = list(range(len(columns))), WIDEST[0]
-    if console.is_terminal:  # nothing is cut off where no one can make the window wider
+    if console.is_terminal:  # never truncate where the output cannot be widened
         shown, widest = _fit(columns, console.width, _by_importance(known))
     console.print(_draw(columns, rows.num_rows, shown, widest, console), crop=False)
     left_out = len(columns) - len(shown)
@@ -63,7 +63,7 @@ def _column(field: pa.Field, values: pa.ChunkedArray) -> _Shown:
 
 
 def _by_importance(known: Sequence[ColumnOfResult]) -> list[int]:
-    """The columns of the condition, then one of the left input, one of the right one, and so on."""
+    """The columns of the condition, then alternately one of the left and one of the right input."""
 
     def turns(keys: bool) -> list[int]:
         sides = (
@@ -75,7 +75,7 @@ def _by_importance(known: Sequence[ColumnOfResult]) -> list[int]:
 
 
 def _fit(columns: Sequence[_Shown], width: int, order: Sequence[int]) -> tuple[list[int], int]:
-    """The places of columns that fit in the width, and the most letters of a value."""
+    """The positions of the columns that fit in the width, and the maximum characters of a value."""
     for widest in WIDEST:
         widths = [column.width(widest) for column in columns]
         if sum(widths) + GAP * len(widths) <= width:
@@ -109,13 +109,13 @@ def _draw(columns: Sequence[_Shown], rows: int, shown: Sequence[int], widest: in
 
 
 def _gap(table: Table, rows: int) -> list[Text]:
-    """A column in place of those that are left out."""
+    """The column that stands for those left out."""
     table.add_column(Text(LEFT_OUT, "dim"))
     return [Text(LEFT_OUT, "dim")] * rows
 
 
 NULL = "\0"
-"""A null among words: no visible text has it."""
+"""Marks a null among texts. No visible text contains it."""
 
 
 def _words(value: object) -> str:
@@ -123,7 +123,7 @@ def _words(value: object) -> str:
 
 
 def _cells(words: str) -> int:
-    """Letters on a terminal, where some are two wide."""
+    """The number of terminal cells of a text; some characters are two cells wide."""
     return 4 if words == NULL else Text(words).cell_len
 
 

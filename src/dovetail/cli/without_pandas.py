@@ -1,4 +1,4 @@
-"""pyarrow imports pandas wherever it is installed. That takes a third of a second, and is of no use for files."""
+"""Keeps pyarrow from importing pandas, which takes a third of a second and is not needed for files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _finder = _NoPandas()
 
 
 def leave_out_pandas() -> None:
-    """For a process that is this program's own: pyarrow looks for pandas once."""
+    """Only for a process that belongs to this program: pyarrow looks for pandas once."""
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _finder)
 
 
 def allow_pandas() -> None:
-    """PySpark needs it."""
+    """For PySpark, which needs pandas."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)

@@ -1,10 +1,10 @@
-"""Numbers, sizes, shares and times in few characters, the same in every view of a run."""
+"""Formats numbers, sizes, shares and times in few characters, the same way in every view of a run."""
 
 from __future__ import annotations
 
 
 def short(number: float, *, trim: bool = False) -> str:
-    """A number in at most five characters: 999, 1.20k, 45.6M. `trim`: without zeros at the end, 1.2k."""
+    """A number in at most five characters: 999, 1.20k, 45.6M. `trim` drops trailing zeros: 1.2k."""
     digits, unit = _scale(number)
     return (_trim(digits) if trim else digits) + unit
 

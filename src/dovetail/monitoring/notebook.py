@@ -1,4 +1,4 @@
-"""A running join in a notebook: a bar, and results over time, in one output that is replaced a few times a second.
+"""Shows a running join in a notebook: a bar and a chart of results over time, updated a few times a second.
 
     orders ⋈ payments   l.id = r.order_id                                       arriving
     ████████████████████░░░░░░░░░░░░░░░░░░░░░░  12,340 of about 45,000   27 %   0:03
@@ -6,7 +6,7 @@
     |        __---            results, and the estimate of the total with its bounds,
     |___-----                 over a background in the colour of the phase
 
-All of it is one SVG without style sheets, since a notebook has its own; text has the colour of the page around it.
+The output is one SVG without style sheets, since a notebook has its own. Text has the colour of the surrounding page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dovetail.monitoring.plot import Frame, Points
 from dovetail.monitoring.snapshot import DONE, RunSnapshot
 
 WIDTH, HEIGHT = 720, 318
-LEFT, RIGHT = 52, 12  # of the plot, for the numbers at its lines
+LEFT, RIGHT = 52, 12  # of the plot, for the axis labels
 TOP, BOTTOM = 104, 284
 BAR_TOP, BAR_HEIGHT = 50, 10
 FONT = "system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif"
@@ -40,7 +40,7 @@ OTHER = "#aab2ba"
 
 
 def run_html(snapshot: RunSnapshot, label: str) -> str:
-    """A run as it is now. The label is for those who cannot see it."""
+    """The current state of a run. The label is for screen readers."""
     svg = tag(
         "svg",
         *_header(snapshot),
@@ -71,7 +71,7 @@ def _header(snapshot: RunSnapshot) -> list[Html]:
 
 
 def _bar(snapshot: RunSnapshot) -> list[Html]:
-    """How much is found; of an unknown total, how much has arrived is all that can be said, in words."""
+    """The share of the results that were found. If the total is unknown, only words, without a share."""
     share, colour = _share(snapshot), COLOURS.get(figures.state(snapshot), OTHER)
     ground = tag("rect", x=0, y=BAR_TOP, width=WIDTH, height=BAR_HEIGHT, rx=5, fill="currentColor", fill_opacity=0.12)
     full = tag("rect", x=0, y=BAR_TOP, width=f"{WIDTH * (share or 0):.1f}", height=BAR_HEIGHT, rx=5, fill=colour)
@@ -130,7 +130,7 @@ def _phases(frame: Frame, spans: Sequence[figures.StateSpan]) -> list[Html]:
 
 
 def _key(spans: Sequence[figures.StateSpan]) -> Html:
-    """The phases in their colours."""
+    """The legend: phases and their colours."""
     present = [phase for phase in figures.PHASES if any(span.state == phase for span in spans)]
     words = [tag("tspan", f"{phase}  ", fill=COLOURS[phase], style="white-space:pre") for phase in present]
     return tag("text", *words, x=LEFT, y=TOP - 6, font_size=11, font_weight=600)

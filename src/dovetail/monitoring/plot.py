@@ -1,7 +1,7 @@
-"""Plots over time as inline SVG, drawn by hand.
+"""Draws plots over time as inline SVG.
 
-A plot fills the width of the page, lines keep their width, and all text is HTML beside it, so it is legible
-on a phone and on a wall. Coordinates run from 0 to 1000 both ways.
+A plot fills the width of the page, lines keep their width, and all text is HTML beside the SVG, so it is legible on
+small and large screens. Coordinates run from 0 to 1000 both ways.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dovetail.monitoring.snapshot import StateSpan
 T = TypeVar("T")
 
 UNITS = 1000
-MOST_POINTS = 600  # of a line: more are not seen
-HIGH = 0.93  # of the height: a label above the line would stand out
-LAST = 0.97  # of the width: a label from there on would stand out
-SLICES = 90  # at which one can point
+MOST_POINTS = 600  # per line; more would not be visible
+HIGH = 0.93  # of the height: above it, a label on top of the line would not fit
+LAST = 0.97  # of the width: from there on, a label would not fit
+SLICES = 90  # number of hover areas
 SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 
 Points = Sequence[tuple[float, float]]  # second, value
@@ -32,7 +32,7 @@ def percent(share: float) -> str:
 
 
 class Frame(NamedTuple):
-    """What a plot shows: seconds from 0 to `end`, values from 0 to `top`."""
+    """The ranges of a plot: seconds from 0 to `end`, values from 0 to `top`."""
 
     end: float
     top: float
@@ -56,7 +56,7 @@ def line(frame: Frame, points: Points, class_: str) -> Html:
 
 
 def area(frame: Frame, points: Points, class_: str, lower: Points = ()) -> Html:
-    """Between the points and `lower`, or the ground."""
+    """The area between the points and `lower`, or the x-axis."""
     if not points:
         return Html()
     below = list(lower) or [(points[0][0], 0.0), (points[-1][0], 0.0)]
@@ -64,7 +64,7 @@ def area(frame: Frame, points: Points, class_: str, lower: Points = ()) -> Html:
 
 
 def bands(frame: Frame, spans: Sequence[StateSpan]) -> Html:
-    """What it was busy with, as a tint of the background."""
+    """The states of the join, as background colours."""
     return together(
         *(
             tag(
@@ -82,7 +82,7 @@ def bands(frame: Frame, spans: Sequence[StateSpan]) -> Html:
 
 
 def level(frame: Frame, value: float, class_: str) -> Html:
-    """A line all the way across."""
+    """A horizontal line across the plot."""
     return line(frame, [(0.0, value), (frame.end, value)], class_)
 
 
@@ -91,18 +91,18 @@ def _path(frame: Frame, points: Points) -> str:
 
 
 def thin(points: Sequence[T], most: int = MOST_POINTS) -> Sequence[T]:
-    """Few enough points, with the first and the last."""
+    """Reduce the number of points. Keeps the first and the last."""
     step = math.ceil(len(points) / most)
     return points if step <= 1 else [*points[:-1:step], points[-1]]
 
 
-# The plot around them.
+# The frame of the plot.
 
 
 def plot(
     frame: Frame, shapes: Sequence[Html], says: str, *, marks: Sequence[Html] = (), strip: Html | None = None
 ) -> Html:
-    """Shapes over a grid, with numbers at its lines. `says` is for those who cannot see it."""
+    """Shapes over a grid with axis labels. `says` is for screen readers."""
     values, times = nice_values(frame.top), nice_seconds(frame.end)
     grid = [tag("path", d=f"M0 {frame.y(value):.1f}H{UNITS}", class_="grid") for value in values]
     svg = tag(
@@ -138,14 +138,14 @@ def time_axis(frame: Frame, times: Sequence[float]) -> Html:
 
 
 def mark(frame: Frame, second: float, value: float, words: str, class_: str) -> Html:
-    """A dot with a word."""
+    """A dot with a label."""
     place = f"left:{percent(frame.x(second) / UNITS)};bottom:{percent(1 - frame.y(value) / UNITS)}"
     side = "left" if second > frame.end / 2 else "right"
     return tag("span", tag("b", words), class_=f"mark {class_} {side}", style=place)
 
 
 def slices(frame: Frame, told: Sequence[tuple[float, Sequence[str]]]) -> Html:
-    """What a reader sees who points at a time: the figures of that moment."""
+    """Tooltips for hover areas: the figures of each moment."""
     if not told:
         return Html()
     chosen = thin(told, SLICES)
@@ -167,7 +167,7 @@ def slices(frame: Frame, told: Sequence[tuple[float, Sequence[str]]]) -> Html:
 
 
 def track(frame: Frame, spans: Sequence[StateSpan], says: str) -> Html:
-    """States over time as a bar in colours."""
+    """States over time, as a bar of coloured spans."""
     return tag(
         "div",
         *(
@@ -186,11 +186,11 @@ def track(frame: Frame, spans: Sequence[StateSpan], says: str) -> Html:
 
 
 def class_name(state: str) -> str:
-    """The class of a phase or state. Only letters: it may come from a file."""
+    """The CSS class of a phase or state. Only letters are kept, since it may come from a file."""
     return f"is-{state}" if state.isalpha() and state.isascii() else "is-other"
 
 
-# Numbers at the axes.
+# Axis labels.
 
 
 def nice_values(top: float, about: int = 4) -> list[float]:

@@ -1,9 +1,9 @@
-"""A bar for runs that take long: on a terminal, in a notebook, or as lines of plain text.
+"""A progress bar for long runs: on a terminal, in a notebook, or as lines of plain text.
 
     joining  ━━━━━╸━━━━━━━━━━━━━━  12.3M of ~45.0M  27 %  4.10M/s  0:03  0:08 left
 
-A run reports `Progress` values at any time; a thread draws the latest a few times a second. The drawing depends only on
-these values and the clock.
+A run reports `Progress` values at any time. A thread draws the latest one a few times a second. The output depends only
+on these values and the clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dovetail.monitoring.screens import DELAY_S, LINE_S, CellOutput, in_notebook
 if TYPE_CHECKING:
     from rich.table import Table
 
-RATE_S = 5.0  # the rate is that of the last seconds
+RATE_S = 5.0  # window over which the rate is measured
 BAR_WIDTH = 20  # less on a narrow terminal
 COMPILING, AHEAD = "compiling kernels, once", "`dovetail warmup` does it ahead"
 
@@ -36,9 +36,8 @@ Clock = Callable[[], float]
 def watched(wanted: bool | Observer | None) -> Iterator[Observer | None]:
     """The observer of a run's progress.
 
-    None is automatic: a bar on a terminal or in a notebook, once the run has taken a second. True is a bar from the
-    start, and lines of plain text where there can be no bar; False is none. A function of the caller's is called with
-    the progress.
+    None is automatic: a bar on a terminal or in a notebook, once the run has taken a second. True shows a bar from the
+    start, or lines of plain text if a bar is not possible. False shows nothing. A function is called with the progress.
     """
     if callable(wanted):
         yield wanted
@@ -58,7 +57,7 @@ def watched(wanted: bool | Observer | None) -> Iterator[Observer | None]:
 
 @contextmanager
 def _own_copy(stream: TextIO) -> Iterator[TextIO]:
-    """The same terminal, also while standard error goes elsewhere: into a file, as long as Spark starts."""
+    """A copy of the terminal that still works while standard error is redirected to a file, as during Spark's start."""
     if not stream.isatty():
         yield stream
         return
@@ -75,7 +74,7 @@ def _screen(stream: TextIO, *, lines: bool) -> Screen | None:
 
 
 class Meter:
-    """Progress and time: how fast it goes, how long it has taken and will take."""
+    """Progress over time: the rate, the elapsed time and the time left."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -90,9 +89,9 @@ class Meter:
         return COMPILING if self.is_compiling else self.progress.phase
 
     def step(self) -> None:
-        """Take note of how far it is now."""
+        """Record the current progress."""
         now, progress = self._clock(), self.progress
-        if self._phase != progress.phase:  # it counts from the start
+        if self._phase != progress.phase:  # counts start again in each phase
             self._phase = progress.phase
             self._steps.clear()
         self._steps.append((now, progress.results))
@@ -117,7 +116,7 @@ class Meter:
         return None if total is None else max(total, self.progress.results)
 
     def words(self) -> list[str]:
-        """What a bar cannot say."""
+        """The text beside the bar."""
         results, total, rate = self.progress.results, self.total, self.rate
         words = []
         if self.is_compiling:
@@ -154,15 +153,15 @@ class Meter:
 
 
 class Screen(Protocol):
-    """Where a meter is shown."""
+    """The display of a meter."""
 
     def show(self, meter: Meter) -> None: ...
     def close(self, meter: Meter) -> None:
-        """The last time; the meter has been shown before."""
+        """The last display. The meter has been shown before."""
 
 
 class Bar:
-    """An observer that shows the progress it receives."""
+    """An observer that displays the progress it receives."""
 
     def __init__(self, screen: Screen, clock: Clock = time.monotonic, delay_s: float = DELAY_S) -> None:
         self._screen = screen
@@ -174,7 +173,7 @@ class Bar:
         self._meter.progress = progress
 
     def compiles(self, begun: bool) -> None:
-        """A kernel begins to be compiled, or is ready."""
+        """The compilation of a kernel has begun or ended."""
         self._meter.is_compiling = begun
 
     def draw(self) -> None:
@@ -190,7 +189,7 @@ class Bar:
 
 
 class TerminalScreen:
-    """One line that is redrawn, and gone in the end."""
+    """One line that is redrawn, and removed at the end."""
 
     def __init__(self, stream: TextIO, console: Any = None) -> None:
         self._stream = stream
@@ -208,7 +207,7 @@ class TerminalScreen:
 
 
 class NotebookScreen:
-    """One line of output that is replaced, and stays."""
+    """One line of output that is replaced, and kept at the end."""
 
     def __init__(self) -> None:
         self._output = CellOutput()
@@ -221,7 +220,7 @@ class NotebookScreen:
 
 
 class LineScreen:
-    """A line of plain text now and then, and one in the end."""
+    """Periodic lines of plain text, and one at the end."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Progressive joins that a recording is told of, and that show themselves."""
+"""Progressive joins that report to a recording, and that display themselves."""
 
 from __future__ import annotations
 
@@ -40,33 +40,33 @@ def join_recorded(
 
 
 def heading_of(plan: JoinPlan, inputs: Sequence[Any]) -> Heading:
-    """What a recording says of a join in process. Files are called by their names, tables by their sides."""
-    names = plan.graph.aliases  # several inputs were named by the caller
+    """The heading of a join in process. Files are shown by name, tables by side."""
+    names = plan.graph.aliases  # the caller has named the inputs
     if len(inputs) == len(Side):
         names = tuple(_input_name(rows, side.name.lower()) for side, rows in zip(Side, inputs, strict=True))
     return Heading(plan.graph.text, names, plan.operator.name, plan.explain(), memory_bytes=plan.memory_bytes)
 
 
 def _input_name(rows: Any, alias: str) -> str:
-    """A name that is short: of a file without its directory, of a dataset without its server."""
+    """A short name: a file without its directory, a dataset without its server."""
     name = getattr(rows, "name", alias)
     quoted = re.search(r"'([^']+)'$", name)
     return quoted[1] if quoted else Path(name).stem if isinstance(rows, ParquetSource) else name
 
 
 def record_steps(steps: Iterator[Step], heading: Heading, recording: Recording | None) -> Iterator[Step]:
-    """Joins of which no more is known than their steps tell."""
+    """Records joins from their steps, if nothing else is known of them."""
     return steps if recording is None else recording.of(JoinMonitor(recording.tell).steps(steps), heading)
 
 
 def wants_screen(progress: bool | None) -> bool:
-    """Whether a progressive join shows itself: in a notebook, or where it was asked to."""
+    """Whether a progressive join displays itself: in a notebook, or on request."""
     return in_notebook() if progress is None else progress
 
 
 def show_steps(steps: Iterator[Step], recording: Recording, progress: bool | None) -> Iterator[Step]:
-    """The steps, while what the recording is told of is shown; at once if that was asked for."""
-    from dovetail.monitoring.terminal import draw  # rich takes a while to import
+    """The steps. The recording is displayed meanwhile, immediately if requested."""
+    from dovetail.monitoring.terminal import draw  # rich is slow to import
 
     delay_s = 0.0 if progress else DELAY_S
 

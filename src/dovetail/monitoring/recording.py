@@ -4,9 +4,9 @@
     {"t": 1.2, "phase": "arriving", "found": {"arriving": 812}, …}                      a few times a second
     {"t": 9.7, "outcome": "done"}                                                       how it ended
 
-A run reports snapshots at any time; a thread records the latest periodically. Every line is written by a
-single call to the end of the file, so that a reader sees whole lines, or a beginning of the last one. In an object
-store, where nothing can be appended, the whole of it is put again now and then, and when it is over.
+A run reports snapshots at any time. A thread records the latest one periodically. Every line is appended by a single
+call, so a reader sees whole lines, or a prefix of the last one. Object stores cannot append, so there the whole file is
+put again periodically and at the end.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def to_line(second: float, moment: Moment) -> dict[str, Any]:
 
 
 def from_line(line: Mapping[str, Any]) -> tuple[float, Moment]:
-    """Raises ValueError, TypeError or KeyError where it is none."""
+    """Parse a line. Raises ValueError, TypeError or KeyError if it is not a snapshot."""
     estimate, objection = line.get("estimate"), line.get("objection")
     moment = Moment(
         str(line["phase"]),
@@ -85,16 +85,16 @@ def _number(value: Any) -> float:
 S = TypeVar("S")
 
 FORMAT = 1
-EVERY_S = 0.1  # a moment is noted at first; less often in a run that takes long
+EVERY_S = 0.1  # interval of snapshots at first; longer in long runs
 RARELY_S = 2.0
 SHARE = 1e-3  # of the time so far
-PUT_S, PUT_SHARE = 2.0, 0.02  # between two puts into a store, at least; and as a share of the time so far
-ALIVE_S = 1.0  # a line is written at least this often, so that a reader knows that the run is alive
+PUT_S, PUT_SHARE = 2.0, 0.02  # minimum time between two puts into a store; and as a share of the time so far
+ALIVE_S = 1.0  # maximum time between lines, so that a reader knows that the run is alive
 MARK = b'{"dovetail":'
 
 
 class Recording:
-    """What a join does over time. Without a path it is kept in memory only; a notebook shows it as a chart.
+    """Records what a join does over time. Without a path it is kept in memory only. A notebook shows it as a chart.
 
     Example:
         >>> import dovetail, pyarrow as pa
@@ -140,15 +140,15 @@ class Recording:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken, or took."""
+        """The duration of the run so far, or its total duration."""
         if self.heading is None or self.outcome != RUNNING:
             return self.moments[-1].second if self.moments else 0.0
         return self._clock() - self._began
 
-    # What a run does.
+    # Called by the run.
 
     def begin(self, heading: Heading, ago_s: float = 0.0) -> None:
-        """It begins now, or began some time ago."""
+        """Start the recording, now or as of some time ago."""
         if self.heading is not None:
             raise InputError("a recording holds one run. Use a new one for each run.")
         self._file = None if self.path is None else _open_recording(self.path)
@@ -161,7 +161,7 @@ class Recording:
         self._note(0.0)
 
     def tell(self, moment: Moment) -> None:
-        """By the thread of the join."""
+        """Report a snapshot, from the thread of the join."""
         self._latest = moment
 
     def note(self) -> None:
@@ -180,7 +180,7 @@ class Recording:
             self._write(to_line(now, moment))
 
     def finish(self, outcome: str = DONE, error: str = "") -> None:
-        """Write down how the join ended, and stop recording."""
+        """Record how the join ended, and stop recording."""
         self._over.set()
         if self._noting is not None:
             self._noting.join()
@@ -194,14 +194,14 @@ class Recording:
             self._file = None
 
     def start(self, heading: Heading, ago_s: float = 0.0) -> None:
-        """Begin, and note moments in a thread of its own until it is finished."""
+        """Begin, and record snapshots in a thread until the recording is finished."""
         self.begin(heading, ago_s)
         self._noting = threading.Thread(target=self._keep_noting, name="dovetail-recording", daemon=True)
         self._noting.start()
 
     @contextmanager
     def running(self, heading: Heading) -> Iterator[None]:
-        """From beginning to end, however it ends."""
+        """Records from beginning to end, also if the run fails."""
         self.start(heading)
         outcome, error = DONE, ""
         try:
@@ -216,7 +216,7 @@ class Recording:
             self.finish(outcome, error)
 
     def of(self, steps: Iterable[S], heading: Heading) -> Iterator[S]:
-        """The steps, while the recording runs."""
+        """The steps, recorded while they are consumed."""
         with self.running(heading):
             yield from steps
 
@@ -231,25 +231,25 @@ class Recording:
         if self._object is not None:
             self._object.add(line, self.seconds)
 
-    # What a reader does.
+    # Called by readers.
 
     @property
     def name(self) -> str:
-        """Where it is, for people."""
+        """The location, for messages."""
         return str(self.path if self._object is None else self._object)
 
     def snapshot(self) -> RunSnapshot:
-        """As it is now."""
+        """The current snapshot."""
         return take_snapshot(self, self.moments[:])
 
     def glance(self) -> RunSnapshot:
-        """The old name of `snapshot`."""
+        """The former name of `snapshot`."""
         warnings.warn("Recording.glance is now Recording.snapshot.", DeprecationWarning, stacklevel=2)
         return self.snapshot()
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Recording:
-        """A recording as it is now. Following lines are read by `refresh`."""
+        """Read a recording from a file. `refresh` reads the lines that follow."""
         recording = Followed(path)
         recording.refresh()
         if recording.heading is None:
@@ -257,7 +257,7 @@ class Recording:
         return recording
 
     def refresh(self) -> None:
-        """Read what has been written since. Where the run is in this process, everything is there already."""
+        """Read what was written since. Does nothing if the run is in this process."""
 
     @property
     def silent_s(self) -> float:
@@ -266,11 +266,11 @@ class Recording:
 
 
 class Followed(Recording):
-    """A recording that another process writes."""
+    """A recording written by another process."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
-        self._at = 0  # bytes that have been read
+        self._at = 0  # bytes read so far
         self._lock = threading.Lock()
 
     @property
@@ -298,7 +298,7 @@ class Followed(Recording):
                 self._take(line)
 
     def _read_on(self) -> bytes:
-        """What has been added to the file."""
+        """The bytes appended to the file since."""
         assert self.path is not None
         try:
             with self.path.open("rb") as file:
@@ -306,7 +306,7 @@ class Followed(Recording):
                     self._forget()
                 file.seek(self._at)
                 return file.read()
-        except FileNotFoundError:  # not yet
+        except FileNotFoundError:  # not written yet
             return b""
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error.strerror}.") from error
@@ -318,12 +318,12 @@ class Followed(Recording):
         return found[self._at :]
 
     def _forget(self) -> None:
-        """Another run has begun in the same file."""
+        """Start over: another run has begun in the same file."""
         self._at, self.heading, self.moments = 0, None, []
         self.outcome, self.error = RUNNING, ""
 
     def _take(self, line: bytes) -> None:
-        """Malformed lines are skipped: a disk may have been full."""
+        """Malformed lines are skipped: the disk may have been full."""
         try:
             fields = json.loads(line)
             if self.heading is None:
@@ -342,10 +342,10 @@ def _is_object(path: str | os.PathLike[str]) -> bool:
 
 
 class StoredLines:
-    """A recording in an object store. Failures are the reader's to notice: no join ends because of them."""
+    """A recording in an object store. Failures are left to readers to notice: no join fails because of them."""
 
     def __init__(self, uri: str | os.PathLike[str]) -> None:
-        from dovetail.storage.open_store import open_store  # takes Arrow with it
+        from dovetail.storage.open_store import open_store  # imports Arrow
 
         place = open_store(uri)
         self._store, self._name = place.parent, place.name
@@ -383,7 +383,7 @@ class StoredLines:
 
 
 def _open_recording(path: Path) -> int:
-    """A file for a new recording, in place of an older one at most."""
+    """A file for a new recording. It may replace only an older recording."""
     check_link(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -398,7 +398,7 @@ def _open_recording(path: Path) -> int:
 
 
 def is_recording(path: Path) -> bool:
-    """Whether it is one, or empty."""
+    """Whether it is a recording, or empty."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -424,7 +424,7 @@ SUFFIX = ".jsonl"
 
 
 class Catalogue:
-    """Runs by name. A name is looked up among those that are there: it never becomes a path."""
+    """Runs by name. A name is looked up in a listing, and never used as a path."""
 
     def __init__(self, what: Recording | str | os.PathLike[str]) -> None:
         self._runs: dict[str, Recording] = {}
@@ -440,7 +440,7 @@ class Catalogue:
             self._directory = path
         elif path.exists() and not is_recording(path):
             raise InputError(f"{path} is not a recording of a join.")
-        else:  # it may be written any time now
+        else:  # it may be written at any time
             self._runs[path.name] = Followed(path)
 
     @property
@@ -448,13 +448,13 @@ class Catalogue:
         return self._directory is None
 
     def runs(self) -> dict[str, Recording]:
-        """All that are there now, the latest first."""
+        """All current runs, latest first."""
         if self._directory is not None:
             for path in self._directory.glob(f"*{SUFFIX}"):
                 if path.name not in self._runs and path.is_file() and not path.is_symlink():
                     self._runs[path.name] = Followed(path)
         for run in self._runs.values():
-            with suppress(InputError):  # as far as it could be read
+            with suppress(InputError):  # keep what could be read
                 run.refresh()
         known = {name: run for name, run in self._runs.items() if run.heading is not None or self.single}
         return dict(

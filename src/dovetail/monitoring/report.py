@@ -1,6 +1,6 @@
-"""What there is to see of a run, as HTML: figures, plots, sources, phases, the plan, and the data behind them.
+"""Renders a run as HTML: figures, plots, sources, phases, the plan, and the data behind them.
 
-A report is one file: nothing is fetched, nothing is executed; for screens large and small, light and dark.
+A report is one file without external resources or scripts, for small and large screens, light and dark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS_IN_TABLE = 24  # of the data behind the plots
 
 
 def report(recording: Recording | str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
-    """Write what a run did as an HTML file: nothing is fetched or executed when it is read.
+    """Write a report of a run as an HTML file, without external resources or scripts.
 
     Args:
         recording: A recording, or the file of one.
@@ -65,7 +65,7 @@ def report(recording: Recording | str | os.PathLike[str], path: str | os.PathLik
 
 
 def document(title: str, content: Html, policy: str, *scripts: Html, **about_main: str) -> str:
-    """A whole page; `about_main` are attributes of its main part."""
+    """An HTML page. `about_main` are attributes of its main element."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -304,7 +304,7 @@ def _plan(heading: Heading) -> Html:
 
 
 def _data(snapshot: RunSnapshot) -> Html:
-    """The plots as numbers."""
+    """The data of the plots as a table."""
     moments = snapshot.moments
     step = max(1, -(-len(moments) // ROWS_IN_TABLE))
     chosen = [*moments[:-1:step], *moments[-1:]]
@@ -337,13 +337,13 @@ def _legend(entries: list[tuple[str, str]]) -> Html:
 
 
 def _key(spans: list[figures.StateSpan]) -> Html:
-    """Which colours stand for which phases."""
+    """The legend: phases and their colours."""
     present = [phase for phase in figures.PHASES if any(span.state == phase for span in spans)]
     return tag("p", *(tag("span", tag("i", class_=plot.class_name(phase)), phase) for phase in present), class_="key")
 
 
 def _describe_spans(spans: list[figures.StateSpan]) -> str:
-    """Spans of time in words, the longest ones if there are many."""
+    """Describe spans of time in words; if there are many, only the longest."""
     longest = sorted(sorted(spans, key=lambda span: span.start - span.end)[:12])
     return "; ".join(
         f"{span.state} from {format_seconds(span.start)} to {format_seconds(span.end)}" for span in longest

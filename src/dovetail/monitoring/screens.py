@@ -1,4 +1,4 @@
-"""Where a running join is drawn: a terminal, the output of a notebook cell; and the thread that draws it."""
+"""Displays for a running join, on a terminal or in a notebook cell, and the thread that redraws them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELAY_S = 1.0  # a shorter run shows nothing
 
 @contextmanager
 def redraw_in_thread(draw: Callable[[], object], name: str) -> Iterator[None]:
-    """Draw in a thread of its own, so that it goes on while the run is busy in a kernel."""
+    """Redraw in a separate thread, so that it continues while the run is busy in a kernel."""
     over = threading.Event()
 
     def redraw() -> None:
@@ -37,8 +37,8 @@ def redraw_in_thread(draw: Callable[[], object], name: str) -> Iterator[None]:
 
 
 def live_display(content: RenderableType, stream: TextIO, console: Console | None, *, transient: bool = False) -> Live:
-    """What rich draws again in place whenever it is refreshed."""
-    from rich.console import Console  # takes a while to import: only for those who see it
+    """Content that rich redraws in place on each refresh."""
+    from rich.console import Console  # slow to import: only if it is displayed
     from rich.live import Live
 
     return Live(
@@ -46,19 +46,19 @@ def live_display(content: RenderableType, stream: TextIO, console: Console | Non
         console=console or Console(file=stream),
         auto_refresh=False,
         transient=transient,
-        redirect_stdout=False,  # what others print stays where they print it
+        redirect_stdout=False,  # other output stays where it is
         redirect_stderr=False,
     )
 
 
 def in_notebook() -> bool:
-    """Whether this runs in a kernel of IPython, told without importing it."""
+    """Whether this runs in an IPython kernel. Does not import IPython."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 class CellOutput:
-    """An output of a notebook's cell that is replaced. IPython's own display: rich would need widgets for it."""
+    """A replaceable output of a notebook cell. Uses IPython's display, since rich would need widgets."""
 
     def __init__(self) -> None:
         self._handle: Any = None

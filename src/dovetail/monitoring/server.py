@@ -2,12 +2,12 @@
 
     GET /<token>/                the run, or a list of runs
     GET /<token>/run/<name>      one of several
-    GET /<token>/events/<name>   the same as it goes on, as server-sent events: HTML, drawn here
-    GET /<token>/report/<name>   a file to keep
+    GET /<token>/events/<name>   updates as server-sent events: HTML, rendered by the server
+    GET /<token>/report/<name>   the report as a file
 
-It answers on the loopback interface only, to requests that name it, so that no page from elsewhere can ask through a
-name of its own, and that know the token, which is another for each server: other users of the machine do not. Nothing
-can be changed through it, and names are looked up, never opened.
+It listens on the loopback interface only. Requests must have a loopback Host header, which stops DNS rebinding, and the
+token, a new one for each server, which other users of the machine do not know. Access is read-only, and names are
+looked up, never opened as paths.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PAGE_POLICY = (
 
 
 def run_page(name: str, recording: Recording, *, single: bool, base: str = "") -> str:
-    """A run as it is now; a script requests updates."""
+    """The current state of a run. A script requests updates."""
     title = recording.heading.title if recording.heading else name
     content = run_content(name, recording, single=single, base=base)
     return document(title, content, PAGE_POLICY, _script(base), data_events=f"{base}/events/{quote(name, safe='')}")
@@ -94,19 +94,19 @@ def _script(base: str) -> Html:
 
 
 HOST = "127.0.0.1"
-HOST_HEADER = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")  # any port: it may have come through a tunnel
+HOST_HEADER = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")  # any port: requests may come through a tunnel
 MOST_CONNECTIONS = 64
-LEAVING_S = 1.0  # for the thread of a connection that was cut
+LEAVING_S = 1.0  # for the thread of a closed connection
 TOKEN_BYTES = 16
 POLL_S = 0.5
-CLOSING_S = 0.05  # it takes to notice that it is closed
-GRACE_S = 10.0  # for a browser that is still starting when the join has ended
+CLOSING_S = 0.05  # time until it notices that it is closed
+GRACE_S = 10.0  # for a browser that is still starting when the join ends
 
 HTML, SCRIPT = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
 
 
 class Server:
-    """Runs in threads of its own from the start until it is closed."""
+    """Serves from background threads until it is closed."""
 
     def __init__(self, what: Recording | str | os.PathLike[str], port: int = 0) -> None:
         catalogue = Catalogue(what)
@@ -124,7 +124,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """With the token in it: anyone who has it can see the page."""
+        """Contains the token: anyone who has the URL can see the page."""
         return f"http://{HOST}:{self._server.server_port}{self._server.base}/"
 
     def wait_for_readers(self, seconds: float = GRACE_S) -> None:
@@ -145,10 +145,10 @@ class Server:
 
 
 def watch(what: Recording | str | os.PathLike[str], port: int = 0) -> Server:
-    """A page that shows a join while it runs, at `.url` until `.close()`. It can be seen on this machine only.
+    """Serve a page that shows a join while it runs, at `.url` until `.close()`. Only this machine can access it.
 
     Args:
-        what: A Recording, the file of one, or a directory of them.
+        what: A Recording, a recording file, or a directory of them.
         port: 0 selects a free one.
 
     Example:
@@ -161,7 +161,7 @@ def watch(what: Recording | str | os.PathLike[str], port: int = 0) -> Server:
 
 
 def announce(url: str) -> None:
-    """Say where a page is, and open it where there is a screen."""
+    """Print the URL of a page, and open it if there is a display."""
     sys.stderr.write(f"watch it at {url}\n")
     sys.stderr.flush()
     if sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
@@ -169,7 +169,7 @@ def announce(url: str) -> None:
 
 
 class _HttpServer(ThreadingHTTPServer):
-    """A thread for each connection, and a limit: one more takes the place of the oldest that waits for a request."""
+    """One thread per connection, up to a limit. A further connection replaces the oldest that waits for a request."""
 
     daemon_threads = True
     request_queue_size = MOST_CONNECTIONS
@@ -177,12 +177,12 @@ class _HttpServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
-        self.base = f"/{secrets.token_urlsafe(TOKEN_BYTES)}"  # of every path
+        self.base = f"/{secrets.token_urlsafe(TOKEN_BYTES)}"  # prefix of all paths
         self.closed = threading.Event()
         self.told = threading.Event()  # a client has seen the end
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._lock = threading.Lock()
-        self._waiting: dict[Any, None] = {}  # connections without a request that was accepted, the oldest first
+        self._waiting: dict[Any, None] = {}  # connections without an accepted request, oldest first
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
@@ -196,7 +196,7 @@ class _HttpServer(ThreadingHTTPServer):
         self.await_request(request)
         try:
             super().process_request(request, client_address)
-        except BaseException:  # there was no thread for it
+        except BaseException:  # no thread could be started
             self.accept_request(request)
             self._free.release()
             raise
@@ -218,11 +218,11 @@ class _HttpServer(ThreadingHTTPServer):
 
     def _cut(self, connection: Any) -> None:
         self.accept_request(connection)
-        with suppress(OSError):  # it may have ended by itself
+        with suppress(OSError):  # it may be closed already
             connection.shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients come and go; what they did is not logged."""
+        """Errors of client connections are not logged."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -235,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
         base, path = self.server.base, self.path.partition("?")[0]
         knows_token = secrets.compare_digest(path[: len(base) + 1].encode(), f"{base}/".encode())
         hosts = self.headers.get_all("Host", [])
-        if len(hosts) > 1 or not path.startswith("/"):  # programs differ in which name they believe
+        if len(hosts) > 1 or not path.startswith("/"):  # programs differ in which host they use
             self._refuse(HTTPStatus.BAD_REQUEST)
         elif not hosts or not HOST_HEADER.fullmatch(hosts[0]) or not knows_token:
             self._refuse(HTTPStatus.FORBIDDEN)
@@ -278,14 +278,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         try:
             while not self.server.closed.is_set():
-                ended = over()  # before it is drawn, so that what is drawn last is the end
+                ended = over()  # before rendering, so that the last update shows the end
                 self._event(content())
                 if ended:
                     self._event("", "over")
                     self.server.told.set()
                     return
                 self.server.closed.wait(POLL_S)
-        except OSError:  # the reader has gone
+        except OSError:  # the client has disconnected
             return
 
     def _event(self, data: str, name: str = "message") -> None:
@@ -325,5 +325,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(payload)
 
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  as the library calls it
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  the name in the library
         """Requests are not logged."""

@@ -1,6 +1,6 @@
-"""An immutable snapshot of a run: everything that a view of it needs, in numbers and words.
+"""An immutable snapshot of a run: all data that a view of it needs, as numbers and words.
 
-The panel, the page and the report say the same by it.
+The panel, the page and the report all use it, so they agree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dovetail.core.metrics import Moment, SourceState
 from dovetail.monitoring.formatting import format_bytes, format_seconds, format_share, short
 
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
-MOST_MOMENTS = 1500  # more are not seen in a picture
+MOST_MOMENTS = 1500  # more would not be visible
 PHASES = {
     "preparing": "not yet begun",
     "arriving": "rows arrive and are joined at once",
@@ -25,7 +25,7 @@ PHASES = {
     "cleanup": "all inputs have ended; the remaining results are emitted",
 }
 OUTCOMES = {DONE: "done", STOPPED: "stopped before the end", FAILED: "failed"}
-RECENT_S = 2.0  # over which a rate is taken
+RECENT_S = 2.0  # window over which the rate is measured
 SILENT_S = 10.0  # without a line: the process may be gone
 
 
@@ -36,11 +36,11 @@ class Heading:
     on: str
     join: tuple[str, ...] = ("left", "right")  # names of the inputs
     algorithm: str = ""
-    plan: str = ""  # as explained
+    plan: str = ""  # the text of explain
     memory_bytes: int | None = None
     where: str = "in process"
-    began: str = ""  # by the clock on the wall
-    batched: bool = False  # snapshots are reported afterwards: each covers the time since the previous one
+    began: str = ""  # wall-clock time
+    batched: bool = False  # snapshots are reported in hindsight: each covers the time since the previous one
 
     @property
     def title(self) -> str:
@@ -48,14 +48,14 @@ class Heading:
 
 
 class Noted(NamedTuple):
-    """A snapshot, with the seconds since the start."""
+    """A recorded moment, with the seconds since the start."""
 
     second: float
     moment: Moment
 
 
 class ObservedRun(Protocol):
-    """What is looked at."""
+    """A run to be displayed."""
 
     heading: Heading | None
     outcome: str
@@ -72,11 +72,11 @@ class ObservedRun(Protocol):
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
     heading: Heading
-    moments: Sequence[Noted]  # some of them, if there are many; the last is the latest
-    seconds: float  # it has taken
+    moments: Sequence[Noted]  # a selection, if there are many; the last is the latest
+    seconds: float  # duration
     outcome: str
     error: str
-    silent_s: float  # since the last write, if it has not ended
+    silent_s: float  # time since the last write, if it has not ended
 
     @property
     def latest(self) -> Moment:
@@ -98,7 +98,7 @@ def take_snapshot(run: ObservedRun, noted: Sequence[Noted]) -> RunSnapshot:
 
 
 def _some(moments: Sequence[Noted]) -> Sequence[Noted]:
-    """Few enough moments, with the one of the first result, and the last."""
+    """Reduce the number of moments. Keeps the one with the first result, and the last."""
     step = -(-len(moments) // MOST_MOMENTS)
     if step <= 1:
         return moments
@@ -130,20 +130,20 @@ def state(snapshot: RunSnapshot) -> str:
 
 
 def describe_state(snapshot: RunSnapshot) -> str:
-    """What the state means; empty, if its name says all."""
+    """A description of the state. Empty if its name is enough."""
     now = state(snapshot)
     words = PHASES.get(now) or OUTCOMES.get(now, "")
     return "" if words == now else words
 
 
 def sources(snapshot: RunSnapshot) -> list[SourceState]:
-    """Where the sources are now."""
+    """The current states of the sources."""
     before, last = _previous_moment(snapshot), snapshot.latest
     return [replace(source, state=_source_state(before, last, n)) for n, source in enumerate(last.sources)]
 
 
 def phase_bands(moments: Sequence[Noted]) -> list[StateSpan]:
-    """What the join was busy with, most of the time between two moments."""
+    """The states of the join: for each interval, the one that took the most time."""
     return _merge_bands(
         StateSpan(before.second, after.second, _busy(before.moment, after.moment))
         for before, after in pairwise(moments)
@@ -159,12 +159,12 @@ def source_bands(moments: Sequence[Noted], number: int) -> list[StateSpan]:
 
 
 def _previous_moment(snapshot: RunSnapshot) -> Moment:
-    """The moment that was noted before the latest."""
+    """The moment recorded before the latest."""
     return snapshot.moments[-2 if len(snapshot.moments) > 1 else -1].moment
 
 
 def _busy(before: Moment, after: Moment) -> str:
-    """What took the most time; rows that trickle in are not waited for, though the join has nothing else to do."""
+    """The phase that took the most time. Waiting counts as arriving if any rows came."""
     spent = {phase: seconds - before.seconds.get(phase, 0.0) for phase, seconds in after.seconds.items()}
     most = max(spent, key=lambda phase: spent[phase], default=after.phase)
     phase = most if spent.get(most, 0.0) > 0 else after.phase
@@ -192,7 +192,7 @@ def _merge_bands(bands: Iterator[StateSpan]) -> list[StateSpan]:
 
 
 def by_phase(snapshot: RunSnapshot) -> list[PhaseRow]:
-    """Time and results of each phase that took place."""
+    """Time and results of each phase that occurred."""
     last = snapshot.latest
     total = max(1, last.results)
     phases = [*PHASES, *(phase for phase in last.seconds if phase not in PHASES)]
@@ -208,7 +208,7 @@ def first_result_s(moments: Sequence[Noted]) -> float | None:
 
 
 def rate(snapshot: RunSnapshot) -> float:
-    """Results per second, of late; of the whole run when it is over."""
+    """Recent results per second; for a finished run, the average."""
     moments = snapshot.moments
     last = moments[-1]
     if not snapshot.running:
@@ -219,12 +219,12 @@ def rate(snapshot: RunSnapshot) -> float:
 
 
 def peak(moments: Sequence[Noted], name: str) -> int | None:
-    """The most that was held: `resident_rows` or `spilled_rows`."""
+    """The maximum of `resident_rows` or `spilled_rows`."""
     return max((rows for noted in moments if (rows := getattr(noted.moment, name)) is not None), default=None)
 
 
 class ShownFigure(NamedTuple):
-    """A figure of a join of streams, for people."""
+    """A figure of a streaming join, formatted."""
 
     label: str
     now: str
@@ -232,7 +232,7 @@ class ShownFigure(NamedTuple):
 
 
 def shown_figures(snapshot: RunSnapshot) -> list[ShownFigure]:
-    """Those that are known."""
+    """The known figures."""
     found = []
     for figure in SHOWN:
         known = [noted.moment.figures[figure.name] for noted in snapshot.moments if figure.name in noted.moment.figures]
@@ -252,7 +252,7 @@ def _amount(figure: Figure, value: int) -> str:
 
 
 def expectation(snapshot: RunSnapshot) -> str:
-    """How many results there will be, in words."""
+    """The expected number of results, in words."""
     estimate, results = snapshot.latest.estimate, snapshot.latest.results
     if snapshot.outcome == DONE:
         return f"{results:,}, all of them"
@@ -265,7 +265,7 @@ def expectation(snapshot: RunSnapshot) -> str:
 
 
 def early_share(snapshot: RunSnapshot) -> float | None:
-    """The share of results that came before the inputs had ended; None if nothing is known of it."""
+    """The share of results that were emitted before the inputs ended. None if unknown."""
     latest = snapshot.latest
     if snapshot.outcome != DONE or not latest.results or not latest.sources:
         return None
@@ -273,7 +273,7 @@ def early_share(snapshot: RunSnapshot) -> float | None:
 
 
 def missing(snapshot: RunSnapshot) -> str:
-    """What a reader should know before trusting the figures; empty, if nothing."""
+    """Caveats about the figures. Empty if there are none."""
     if snapshot.outcome == FAILED:
         return snapshot.error or "the join failed"
     if snapshot.outcome == STOPPED:

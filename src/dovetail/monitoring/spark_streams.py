@@ -1,18 +1,18 @@
-"""Joins of Spark streams, from the progress that Spark itself reports after each micro-batch.
+"""Monitors joins of Spark streams, using the progress that Spark reports after each micro-batch.
 
 `follow` and `finish` print a line for each micro-batch, until the query ends:
 
     batch    rows in    rows/s    results          estimate  kept rows    state  skew  late   probe  merge    took
        12    100,000    92,593  1,012,310  8,120,400 ±9,700  1,000,000  64.0 MB  1.02     0  420 ms  31 ms  1.08 s
 
-They only read the query's progress, and work on any query with a join of ours, in this session or in a Connect session.
-`listen` makes recordings of it:
+They only read the query's progress. They work on any query with a join of ours, in this session or a Connect session.
+`listen` makes recordings from it:
 
     StreamingQueryListener --progress--> Listening --Moment--> a Recording for each join
 
-A micro-batch with input is the phase `arriving`, one without is `reactive`, or `cleanup` once cells have finished; the
-time between them is spent waiting. Results that background work found in a micro-batch with input are `reactive`, too.
-Rows held are those of the cells that had something to do in the micro-batch.
+A micro-batch with input is the phase `arriving`, one without is `reactive`, or `cleanup` once cells have finished. The
+time between them is `waiting`. In a micro-batch with input, results of background work also count as `reactive`. Held
+rows are those of the cells that were active in the micro-batch.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ Cell = Callable[[Mapping[str, Any]], str]
 log = logging.getLogger("dovetail.spark")
 
 POLL_S = 0.2
-END_S = 60.0  # how long the report of a query's end may take
-METRICS = "dovetail"  # the name of a join that was given none
-OURS = {"results", "resident_rows"}  # among the figures of our joins
+END_S = 60.0  # maximum delay of Spark's report that a query has ended
+METRICS = "dovetail"  # the default name of a join
+OURS = {"results", "resident_rows"}  # figures that identify our joins
 
 
 def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:
-    """Print a line for each micro-batch of a streaming query until it ends, as `query.awaitTermination()` would wait.
+    """Print a line for each micro-batch of a streaming query until it ends. Blocks like `query.awaitTermination()`.
 
-    Micro-batches without input or results are skipped. An error of the query is raised here. Ctrl-C stops
-    following, not the query.
+    Micro-batches without input or results are skipped. An error of the query is raised here. Ctrl-C stops following,
+    not the query.
 
         query = dovetail.join(orders, payments, "l.id = r.order_id").writeStream.start("/shared/joined")
         dovetail.follow(query)
 
     Args:
-        query: A StreamingQuery with a join of ours.
-        metrics: The name of the join, if it was given one.
-        file: Where to; standard error by default.
+        query: A StreamingQuery with a Dovetail join.
+        metrics: The join's `metrics=`, if it was set.
+        file: The output; standard error by default.
     """
     out = sys.stderr if file is None else file
     for line in lines(query, metrics):
@@ -73,19 +73,19 @@ def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) ->
 def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None, *, until: Any = None) -> None:
     """Wait until a join of bounded streams has emitted all its results, and stop the query.
 
-    A query with timers does not end by itself. Sources that stall have not ended: cells that are not finished report it
-    every second. A join with a `limit` is complete when it is reached, before its inputs have ended.
+    A query with timers does not end by itself. A stalled source has not ended: unfinished cells report every second. A
+    join with a `limit` is complete when the limit is reached, even if its inputs have not ended.
 
         joined = dovetail.join(orders, parcels, "l.id = r.order_id", memory="256MB", end="kind = 'end'")
         dovetail.finish(joined.writeStream.start("/shared/parcels"))
 
     Args:
-        query: A StreamingQuery with a join of ours.
-        metrics: The name of the join, if it was given one.
-        file: Where progress is printed, as by `follow`; nowhere by default.
-        until: Stops the query earlier, as it does `dovetail.progressive`: after a number of results (10_000), when the
+        query: A StreamingQuery with a Dovetail join.
+        metrics: The join's `metrics=`, if it was set.
+        file: Where to print progress, as `follow` does; by default it is not printed.
+        until: Stop the query earlier, as in `dovetail.progressive`: after a number of results (10_000), when the
             estimate of the total is within a relative error (0.01), after a time ("30 seconds"), or at the first of a
-            list of them. A query that is started again goes on from there.
+            list of these. A restarted query continues from there.
     """
     from dovetail.execution.stop_rule import Until
 
@@ -95,13 +95,13 @@ def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None, *,
 
 
 def lines(query: Any, metrics: str = "dovetail", completion: Completion | None = None) -> Iterator[str]:
-    """What `follow` prints; with a completion, the query is stopped then. Micro-batches up to its end are told."""
+    """The lines that `follow` prints. With a completion, the query is stopped when it is reached."""
     yield "".join(name.rjust(width) for name, width, _ in COLUMNS)
     told, ended = MicroBatches(query), False
     while not ended:
         try:
             ended = query.awaitTermination(POLL_S)
-        except Exception:  # what the query has failed with
+        except Exception:  # the error of the query
             yield from _lines(told, metrics)
             raise
         ended = ended or (completion is not None and completion.is_late)
@@ -125,9 +125,9 @@ def _line(progress: Any, known: dict[str, Any]) -> Iterator[str]:
 
 
 class MicroBatches:
-    """What Spark has reported of a query, each report once.
+    """The reports of Spark on a query, each report once.
 
-    While no rows come there are reports, too, with the number of the micro-batch that is next.
+    Spark also reports while no rows come, with the number of the next micro-batch.
     """
 
     def __init__(self, query: Any) -> None:
@@ -135,7 +135,7 @@ class MicroBatches:
         self._last: tuple[int, str] | None = None
 
     def news(self) -> list[Any]:
-        """Reports since the last call. Spark keeps a hundred."""
+        """Reports since the last call. Spark keeps one hundred."""
         recent = list(self._query.recentProgress)
         names = [(progress["batchId"], progress["timestamp"]) for progress in recent]
         new = recent[names.index(self._last) + 1 :] if self._last in names else recent
@@ -148,20 +148,20 @@ class Completion:
 
     def __init__(self, until: Until) -> None:
         self._until = until
-        self._heard: datetime | None = None  # the last micro-batch in which there was something
+        self._heard: datetime | None = None  # the last micro-batch with activity
 
     @property
     def is_late(self) -> bool:
-        """Whether the time is over, micro-batch or not."""
+        """Whether the time is over, with or without a micro-batch."""
         return self._until.is_over
 
     def is_reached(self, progress: Any, known: Mapping[str, Any]) -> bool:
-        """Take note of a micro-batch, in the order of their numbers."""
+        """Record a micro-batch, in order of numbers."""
         enough = self._until.is_enough(known.get("emitted", 0) + known.get("results", 0), [estimate_of(known)])
         return enough or bool(known.get("limit_reached")) or self._is_silent(progress, known)
 
     def _is_silent(self, progress: Any, known: Mapping[str, Any]) -> bool:
-        """The inputs are idle, and no cell reports that it waits."""
+        """Whether the inputs are idle, and no cell reports that it waits."""
         at = datetime.fromisoformat(progress["timestamp"])
         cells = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
         if known or rows_in(progress) or not cells or self._heard is None:
@@ -171,30 +171,30 @@ class Completion:
 
 
 def known_figures(progress: Any, metrics: str) -> dict[str, Any]:
-    """What the cells have said of a micro-batch; nothing, if none of them did anything."""
+    """The figures that cells reported for a micro-batch. Empty if no cell was active."""
     ours = (progress["observedMetrics"] or {}).get(metrics)
     figures = {} if ours is None else ours.asDict()
-    if figures.keys() == {"values", "schema"}:  # a Connect session gives the parts of Spark's row
+    if figures.keys() == {"values", "schema"}:  # a Connect session returns the parts of Spark's row
         names = [field["name"] for field in figures["schema"]["fields"]]
         figures = dict(zip(names, figures["values"], strict=True))
     return {name: value for name, value in figures.items() if value is not None}
 
 
 def estimate_of(known: Mapping[str, Any]) -> Estimate | None:
-    """The estimate of the number of all results, if the cells have one."""
+    """The estimate of the total number of results, if the cells have one."""
     if "estimate" not in known:
         return None
     return Estimate(known["estimate"], known["estimate_low"], known["estimate_high"], CONFIDENCE)
 
 
 def rows_in(progress: Any) -> int:
-    """How many rows came with a micro-batch; in a Connect session only the sources know."""
+    """The number of input rows of a micro-batch. In a Connect session only the sources know it."""
     rows = progress["numInputRows"]
     return sum(source["numInputRows"] for source in progress["sources"]) if rows is None else int(rows)
 
 
 def _figures(progress: Any, known: dict[str, Any]) -> dict[str, Any]:
-    """All that is known of a micro-batch by the name of its column; nothing, if nothing came and nothing was found."""
+    """The figures of a micro-batch by column name. Empty if there were no input and no results."""
     rows = rows_in(progress)
     if not rows and not known.get("results"):
         return {}
@@ -222,12 +222,12 @@ def _format_kept(figures: Mapping[str, Any]) -> str:
 
 
 def _format_state(figures: Mapping[str, Any]) -> str:
-    """Bytes of segments."""
+    """Bytes of the segments."""
     return format_bytes(figures["state_bytes"]) if "state_bytes" in figures else "-"
 
 
 def _format_skew(figures: Mapping[str, Any]) -> str:
-    """The rows of the largest cell, as a multiple of the average: 1 where all cells have as many."""
+    """The rows of the largest cell relative to the average: 1 if all cells have the same number."""
     kept = _kept_rows(figures)
     if not kept or "largest_cell_rows" not in figures:
         return "-"
@@ -260,7 +260,7 @@ COLUMNS: tuple[tuple[str, int, Cell], ...] = (
 
 
 def listen(spark: Any, record: str | os.PathLike[str] | None = None) -> Listening:
-    """Record all streaming joins of a session, those that run already included, until it is closed.
+    """Record all streaming joins of a session, including running ones, until it is closed.
 
         with dovetail.listen(spark, record="runs/") as listening:
             dovetail.finish(query)
@@ -268,16 +268,16 @@ def listen(spark: Any, record: str | os.PathLike[str] | None = None) -> Listenin
 
     Args:
         spark: The session.
-        record: A directory for the recordings, a file for each run, which `dovetail watch` can show meanwhile.
+        record: A directory for the recordings, with a file for each run. `dovetail watch` can show them while they run.
 
     Returns:
-        The recordings as they come, in `recordings`, until `close()`.
+        An object with `recordings`, to which new ones are added until `close()`.
     """
     return Listening(spark, None if record is None else local_path(record, "record= is a directory of this machine"))
 
 
 class Listening:
-    """The recordings of a session's joins, as they come: in `recordings`."""
+    """The recordings of a session's joins, in `recordings`. New ones are added as queries start."""
 
     def __init__(self, spark: Any, directory: Path | None = None) -> None:
         from dovetail.spark.streaming.listening import active_runs, add_listener
@@ -286,15 +286,15 @@ class Listening:
         self._spark = spark
         self._directory = directory
         self._joins: dict[tuple[str, str], Join] = {}
-        self._runs: set[str] = set()  # whose end Spark will report
-        self._over: set[str] = set()  # whose end it has reported
+        self._runs: set[str] = set()  # runs whose end Spark will report
+        self._over: set[str] = set()  # runs whose end it has reported
         self._reported = threading.Condition()
         self._listener = add_listener(spark, self)
         for run in active_runs(spark):
             self.started(run)
 
     def close(self) -> None:
-        """Stop listening, once Spark has reported all of the queries that have ended. Those that run end here."""
+        """Stop listening, once Spark has reported all ended queries. Recordings of running queries end here."""
         from dovetail.spark.streaming.listening import active_runs, remove_listener
 
         try:
@@ -306,7 +306,7 @@ class Listening:
             self._joins.clear()
 
     def _wait_for_ends(self, active: set[str]) -> None:
-        """Spark tells its listeners later than the caller: the last micro-batches come before the end."""
+        """Listeners are notified after the caller: the last micro-batches arrive first, then the end."""
         with self._reported:
             ended = self._runs - active
             if not self._reported.wait_for(lambda: ended <= self._over, END_S):
@@ -335,7 +335,7 @@ class Listening:
             self._reported.notify_all()
 
     def _names(self, progress: Any) -> list[str]:
-        """The joins of a query: those it has figures of now, and those it had before."""
+        """The joins of a query: those with figures now, and those with figures before."""
         observed = progress["observedMetrics"] or {}
         now = [name for name, row in observed.items() if set(row.asDict()) >= OURS]
         before = [name for run, name in self._joins if run == str(progress["runId"])]
@@ -363,7 +363,7 @@ class Listening:
 
 
 class Join:
-    """One join of one run of a query: sums of what its micro-batches tell."""
+    """One join in one run of a query: sums over its micro-batches."""
 
     def __init__(
         self, recording: Recording, names: tuple[str, ...], ago_s: float, clock: Callable[[], float] = time.monotonic
@@ -417,10 +417,10 @@ class Join:
             return "arriving"
         if figures.get("finished"):
             return "cleanup"
-        return "reactive" if results else "waiting"  # cells that only say that they are there
+        return "reactive" if results else "waiting"  # cells that only report that they are alive
 
     def _account(self, phase: str, took: float) -> None:
-        """The time since the last micro-batch: what this one took, and before that the query waited."""
+        """Account for the time since the last micro-batch: the duration of this one, and waiting before it."""
         now = self._clock()
         gone, self._since = now - self._since, now
         for spent_on, seconds in ((phase, min(took, gone)), ("waiting", max(0.0, gone - took))):
@@ -433,19 +433,19 @@ class Join:
 
 
 def seconds_of(progress: Any) -> float:
-    """What a micro-batch took."""
+    """The duration of a micro-batch."""
     took: float = progress["durationMs"].get("triggerExecution", 0) / 1000
     return took
 
 
 def in_short(error: str) -> str:
-    """A stack trace without the stack: how it begins, and the last word on why."""
+    """A shortened stack trace: the first line and the last cause."""
     lines = [line.strip() for line in error.splitlines()]
     lines = [line for line in lines if line and not re.match(r"at |\.\.\. |File \"", line)]
     return " … ".join(dict.fromkeys([*lines[:1], *lines[-1:]]))
 
 
 def source_name(description: str) -> str:
-    """What is read, without how: `FileStreamSource[file:/data/orders]` is orders."""
+    """A source's short name: `FileStreamSource[file:/data/orders]` is orders."""
     inside = description.rsplit("[", 1)[-1].rstrip("]").rstrip("/")
     return inside.rsplit("/", 1)[-1] or description

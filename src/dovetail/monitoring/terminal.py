@@ -1,4 +1,4 @@
-"""A running join on the screen: a panel in the terminal, a chart in a notebook, or lines where there is neither."""
+"""Displays a running join: a panel on a terminal, a chart in a notebook, or lines elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLOURS = {
 
 
 class Panel:
-    """A run, drawn as it is whenever it is drawn."""
+    """A run, rendered in its current state."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -117,7 +117,7 @@ def _row(*parts: tuple[str, str], label: str = "") -> Text:
 
 
 def _spark(moments: Sequence[Noted], width: int) -> list[Text]:
-    """New results in each span of time, and below them what the join was busy with then."""
+    """New results in each span of time, and below them the state of the join."""
     end = max(moments[-1].second, 1e-9)
     gained = gains(moments, width)
     top = max(gained) or 1.0
@@ -129,7 +129,7 @@ def _spark(moments: Sequence[Noted], width: int) -> list[Text]:
         while number < len(bands) - 1 and bands[number].end <= middle:
             number += 1
         colour = COLOURS.get(bands[number].state, "")
-        height = (gain / top) ** 0.5  # a burst must not flatten all the rest
+        height = (gain / top) ** 0.5  # square root, so that a burst does not flatten the rest
         bars.append(BARS[min(len(BARS) - 1, int(height * len(BARS)))] if gain else " ", colour)
         strip.append(STRIP, colour)
     return [bars, strip]
@@ -151,19 +151,19 @@ def gains(moments: Sequence[Noted], columns: int) -> list[float]:
 
 
 Drawing = Generator[None, None, None]
-"""Draws whenever it is asked to go on, and a last time when it is closed."""
+"""Redraws at each step, and for the last time when it is closed."""
 
 
 @contextmanager
 def show(recording: Recording, file: TextIO | None = None, console: Console | None = None) -> Iterator[None]:
-    """Show a join while it runs, and how it ended.
+    """Show a join while it runs, and its outcome.
 
-    A panel on a terminal, a chart in a notebook, and elsewhere a line of plain text periodically.
+    Shows a panel on a terminal, a chart in a notebook, and periodic lines of plain text elsewhere.
 
     Args:
-        recording: The one that the join was given as `record=`.
-        file: Where to; standard error by default, or the notebook.
-        console: A console of rich, for a panel in any case.
+        recording: The `record=` of the join.
+        file: The output; by default standard error, or the notebook.
+        console: A rich console, to force a panel.
 
     Example:
         >>> import dovetail, io, pyarrow as pa
@@ -181,7 +181,7 @@ def show(recording: Recording, file: TextIO | None = None, console: Console | No
 def draw(
     recording: Recording, file: TextIO | None = None, console: Console | None = None, delay_s: float = 0.0
 ) -> Iterator[None]:
-    """The same; in a notebook only of runs that take longer than the delay."""
+    """Like `show`, but in a notebook only for runs longer than the delay."""
     stream = sys.stderr if file is None else file
     drawing: Drawing
     if file is None and console is None and in_notebook():
@@ -227,7 +227,7 @@ def _write(stream: TextIO, recording: Recording) -> None:
 
 
 def line(recording: Recording) -> str:
-    """All in one line."""
+    """The state of a run in one line."""
     snapshot = recording.snapshot()
     last = snapshot.latest
     words = [clock_time(snapshot.seconds), figures.state(snapshot), f"{last.results:,} results"]
@@ -243,7 +243,7 @@ def line(recording: Recording) -> str:
 
 
 def draw_in_cell(recording: Recording, delay_s: float) -> Generator[None, None, None]:
-    """An output of the cell that is replaced whenever this goes on; a run shorter than the delay has none."""
+    """A cell output that is replaced at each step. Runs shorter than the delay have none."""
     output = CellOutput()
 
     def draw() -> None:

@@ -1,4 +1,4 @@
-"""What `dovetail.sql` does with a query: on Spark, or over tables in process."""
+"""Entry point of `dovetail.sql`: runs a query on Spark, or over tables in process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dovetail.plain_sql.in_process import query_tables
 
 
 def sql(spark: Any, query: str | None, tables: Mapping[str, Any]) -> Any:
-    """A query on Spark, if the first argument is a session or the tables are DataFrames; else in process."""
+    """Run on Spark if the first argument is a session or the tables are DataFrames, else in process."""
     if isinstance(spark, str) and query is None:
         frames = [type(table).__module__.startswith("pyspark.sql") for table in tables.values()]
         if any(frames) and not all(frames):

@@ -1,4 +1,4 @@
-"""Expressions of a query over one table: conditions, projections, order. Evaluated as conditions of joins are."""
+"""Expressions of a query over one table: filters, projections, sort keys. They are evaluated like join conditions."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from dovetail.query.relations import numbers_in, with_columns
 NOTHING = pa.schema([])
 ColumnKey = tuple[int, str]
 OUTPUT = -1
-"""The number of the relation that stands for the columns of the result."""
+"""The relation number of columns of the result."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A table whose columns are those of relations, under names of its own."""
+    """A table with columns of several relations, under new names."""
 
     table: pa.Table
     names: Mapping[ColumnKey, str]
 
     def text(self, tree: exp.Expr, alias: str = "l") -> str:
-        """An expression over this table as the text of a condition."""
+        """An expression over this table, as condition text."""
 
         def column(number: int, name: str) -> exp.Expr:
             if (number, name) not in self.names:
@@ -50,7 +50,7 @@ class Rows:
         return Binder(schemas).bind(read_sql(self.text(tree), schemas))
 
     def value(self, tree: exp.Expr) -> pa.ChunkedArray:
-        """A value for each row. A column is as it was."""
+        """The value of an expression for each row. A plain column is returned as it is."""
         bound = self.bound(tree)
         if isinstance(bound, Column):
             return self.table.column(bound.name)
@@ -73,11 +73,11 @@ class Rows:
         return bound
 
     def sorted_by(self, keys: Sequence[exp.Expr]) -> pa.Array:
-        """The numbers of the rows in order."""
+        """The row numbers in sort order."""
         return pa.array(in_order(self.ranks(keys)))
 
     def ranks(self, keys: Sequence[exp.Expr]) -> list[Words]:
-        """The places of the rows by each key; equal values have equal ones."""
+        """The rank of each row by each key. Equal values have equal ranks."""
         texts = []
         for key in keys:
             value, words = key, ""

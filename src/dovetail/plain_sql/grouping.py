@@ -1,4 +1,4 @@
-"""GROUP BY, and aggregates of a query: found in its expressions, computed by `dovetail.aggregate`."""
+"""GROUP BY and aggregates: extracted from the expressions of a query, computed by `dovetail.aggregate`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dovetail.request import Request
 
 AGGREGATES = ("count", "sum", "avg", "min", "max")
 ONE = pa.table({"one": [1]})
-"""A row that all rows are joined with, where there is no join whose pairs could be aggregated."""
+"""A single row, joined with all rows if there is no join whose pairs can be aggregated."""
 ELSEWHERE = (
     "Join with dovetail.sql, without it, and go on in pandas, Polars or DuckDB: "
     'joined = dovetail.sql(...); duckdb.sql("SELECT ... FROM joined").'
@@ -30,7 +30,7 @@ ELSEWHERE = (
 
 @dataclass(frozen=True)
 class Grouping:
-    """What a SELECT groups by and aggregates. In its expressions, both became columns of the groups."""
+    """The groups and aggregates of a SELECT. In its expressions, both are replaced by columns of the grouped result."""
 
     keys: list[exp.Expr]
     calls: list[exp.Anonymous]
@@ -41,7 +41,7 @@ class Grouping:
 
 
 def read_grouping(tail: Tail) -> Grouping | None:
-    """The grouping of a SELECT; None, if it has none."""
+    """The grouping of a SELECT. None if it has none."""
     for tree in tail.trees():
         _refuse_other_aggregates(tree)
     group = tail.others.get("group")
@@ -80,7 +80,7 @@ def _group_column(name: str) -> exp.Column:
 
 
 def _key(key: exp.Expr, tail: Tail) -> exp.Expr:
-    """What is grouped by: an expression, the number of a projection, or its name."""
+    """A grouping key: an expression, the number of a projection, or its name."""
     if isinstance(key, exp.Literal) and key.name.isdigit():
         place = int(key.name)
         if not 1 <= place <= len(tail.projections):
@@ -119,7 +119,7 @@ def _refuse_other_aggregates(tree: exp.Expr) -> None:
 
 
 def shown(tree: exp.Expr) -> str:
-    """As it was written, but for the names of inputs."""
+    """The expression as it was written, except for the names of inputs."""
     return write(tree.copy().transform(_unmarked))
 
 
@@ -128,7 +128,7 @@ def _unmarked(node: exp.Expr) -> exp.Expr:
 
 
 def group_rows(grouping: Grouping, rows: Rows) -> Rows:
-    """The groups of a table: all of it is joined with one row."""
+    """Group a table, by joining all of it with one row."""
     table, names = rows.table, {}
     for number, key in enumerate(grouping.keys):
         name = f"key {number}"
@@ -139,7 +139,7 @@ def group_rows(grouping: Grouping, rows: Rows) -> Rows:
 
 
 def group_pairs(grouping: Grouping, left: Rows, right: Rows, step: Step) -> Rows | None:
-    """The groups of the pairs of a join, none of which is enumerated; None, if something reads both sides."""
+    """Group the pairs of a join without enumerating them. None if an expression reads both sides."""
     ours = {step.relation.number}
     sides = [numbers_in(tree) for tree in grouping.needed()]
     if step.how != "inner" or any(side & ours and side - ours for side in sides):
@@ -161,7 +161,7 @@ def group_pairs(grouping: Grouping, left: Rows, right: Rows, step: Step) -> Rows
 
 
 def _aggregates(grouping: Grouping, spelled: Callable[[exp.Expr], str]) -> dict[str, str]:
-    """The aggregates of a call of `dovetail.aggregate`, by name."""
+    """The aggregates for `dovetail.aggregate`, by name."""
     arguments = [(call.name.lower(), call.expressions[0]) for call in grouping.calls]
     return {
         f"value{number}": f"{function}({'*' if isinstance(argument, exp.Star) else spelled(argument)})"

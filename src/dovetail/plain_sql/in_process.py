@@ -1,10 +1,10 @@
-"""A query over tables in this process: joins, filters, projections, groups and order, one after the other.
+"""Runs a query over tables in this process: joins, filters, projections, groups and order, one after the other.
 
     tables -> filtered, only the columns that are needed -> joined, two at a time -> rest of WHERE -> groups -> HAVING
            -> QUALIFY -> projections -> DISTINCT -> ORDER BY -> OFFSET, LIMIT
 
-This is not an engine for all of SQL: it has what usually comes with a join. For what it lacks, the error says how to go
-on elsewhere.
+It is not a full SQL engine: it supports what usually comes with a join. Errors for anything else say what to use
+instead.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def query_tables(text: str, tables: Mapping[str, Any]) -> Any:
 
 
 class _Tables:
-    """The tables of a query, by name, and those that parts of it have made."""
+    """The tables of a query, by name, and those that the query defines itself."""
 
     def __init__(self, tables: Mapping[str, Any]) -> None:
         self._given = {name.casefold(): (name, table) for name, table in tables.items()}
@@ -123,7 +123,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _readable(table: Any) -> Any:
-    """A path is a file or a directory of files of any known format."""
+    """A path is a file or a directory of files, in any known format."""
     if not isinstance(table, str | Path):
         return table
     path = input_path(table)
@@ -186,7 +186,7 @@ class _Select:
     # Joins.
 
     def _joined(self) -> Rows:
-        """The rows that are projected: of the joins, or of their groups."""
+        """The rows to project: those of the joins, or of their groups."""
         chain = self.chain
         left = self._rows(chain.first, [chain.first_filters])
         for number, step in enumerate(chain.steps):
@@ -206,7 +206,7 @@ class _Select:
         return left if self.grouping is None else group_rows(self.grouping, left)
 
     def _enough(self) -> int | None:
-        """How many rows of the joins are enough."""
+        """The number of joined rows that are enough for LIMIT. None if all are needed."""
         limit = self._limit()
         is_plain = self.grouping is None and not self.chain.rest and not {"order", "having"} & set(self.tail.others)
         if limit is None or not is_plain or self.windows or self.tail.kept.get("distinct"):
@@ -227,7 +227,7 @@ class _Select:
         return rows
 
     def _name(self, relation: Relation, column: str) -> str:
-        """A name that no other column has, also without regard to case."""
+        """A name that no other column has, without regard to case."""
         name = column
         while name.casefold() in self._taken:
             name = f"{relation.alias}_{name}"
@@ -248,7 +248,7 @@ class _Select:
     # The result.
 
     def _order(self, order: exp.Expr, rows: Rows, table: pa.Table, names: Sequence[str]) -> pa.Array:
-        """The rows in order of columns of the result, or of the joins."""
+        """The order of the rows, by columns of the result or of the joins."""
         outputs = [name.casefold() for name in names]
         both, known = rows.table, dict(rows.names)
         if both.num_rows != table.num_rows or both is table:
@@ -278,14 +278,14 @@ class _Select:
 
 
 def _distinct(table: pa.Table) -> pa.Table:
-    """Each row once, where null equals null and NaN equals NaN."""
+    """Distinct rows. Null equals null, and NaN equals NaN."""
     by = [f"l.{name}" for name in table.column_names]
     found = calls.aggregate(Request("aggregate", (table, ONE), "TRUE").but(by=by), {"rows": "count(*)"})
     return found.select(table.column_names)
 
 
 def _like(table: pa.Table, given: Sequence[Any]) -> Any:
-    """The table as those that were given are."""
+    """The table as a DataFrame of the library that the given tables are from."""
     for library, make in (("pandas", _pandas_frame), ("polars", _polars_frame)):
         module = sys.modules.get(library)
         if module is not None and given and all(isinstance(one, module.DataFrame) for one in given):

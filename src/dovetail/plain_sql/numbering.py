@@ -1,4 +1,4 @@
-"""ROW_NUMBER, RANK and DENSE_RANK of a query over tables in this process."""
+"""ROW_NUMBER, RANK and DENSE_RANK over tables in this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Words = NDArray[np.int64]
 
 
 def without_windows(tail: Tail) -> tuple[Tail, dict[str, exp.Window]]:
-    """What follows the joins, with columns in the place of numbers of rows; and the numbers, by column."""
+    """The rest of the query with columns instead of window functions, and the window functions by column."""
     windows: dict[str, exp.Window] = {}
 
     def replaced(node: exp.Expr) -> exp.Expr:
@@ -36,7 +36,7 @@ def without_windows(tail: Tail) -> tuple[Tail, dict[str, exp.Window]]:
 
 
 def with_numbers(rows: Rows, windows: Mapping[str, exp.Window]) -> Rows:
-    """The rows with a column for each of the windows."""
+    """The rows with a column for each window function."""
     table = rows.table
     names: dict[ColumnKey, str] = dict(rows.names)
     for name, window in windows.items():
@@ -47,7 +47,7 @@ def with_numbers(rows: Rows, windows: Mapping[str, exp.Window]) -> Rows:
 
 
 def _numbers(rows: Rows, window: exp.Window) -> Words:
-    """The number of each row in its group."""
+    """The value of a window function for each row."""
     order = window.args.get("order")
     groups = _ranks(rows, list(window.args.get("partition_by") or ()))
     keys = _ranks(rows, [] if order is None else order.expressions)
@@ -75,7 +75,7 @@ def _ranks(rows: Rows, keys: list[exp.Expr]) -> list[Words]:
 
 
 def _changes(keys: list[Words], order: Words) -> NDArray[np.bool_]:
-    """Which rows, in this order, differ from the one before in some key; the first one does."""
+    """Which rows, in this order, differ from the previous one in some key. The first row does."""
     changed = np.zeros(len(order), np.bool_)
     changed[:1] = True
     for key in keys:

@@ -1,1 +1,1 @@
-"""SQL queries read for their joins, without Spark: what is joined, on which condition, and what is left."""
+"""Finds the joins in SQL queries, without Spark: the inputs, the condition, and the remaining parts of the query."""

@@ -1,10 +1,10 @@
-"""Joins with the best partner of each left row, as SQL has them.
+"""SQL syntax for joins with the best partner of each left row.
 
     a ASOF [LEFT] JOIN b ON a.k = b.k AND a.t >= b.t                            DuckDB; USING (k, t) is the same
     a [LEFT] ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.k = b.k              Spark 4.3; USING (k) is the same
     a [LEFT] JOIN b EXACT NEAREST 3 BY DISTANCE abs(a.t - b.t)                  Spark 4.3; APPROX is exact as well
 
-sqlglot does not know the last one: its words become an equality in ON with a marked name, before the text is parsed.
+sqlglot does not know the last one. Before parsing, it is rewritten to an equality in ON with a marked name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EARLIER = (exp.GT, exp.GTE)
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which partners of a left row are results: the first `top` by expressions with marked columns."""
+    """Which partners of a left row are results: the first `top` in the order of expressions with marked columns."""
 
     top: int
     order: tuple[exp.Ordered, ...]
@@ -38,7 +38,7 @@ class Wanted:
         return {column for value in self.values for column in columns_in(value)}
 
     def options(self, text: Callable[[exp.Expr], str]) -> dict[str, Any]:
-        """What `dovetail.join` is asked for, by the text of an expression."""
+        """The options for `dovetail.join`. `text` renders an expression."""
         order = [
             text(key.this) + " DESC" * bool(key.args.get("desc")) + " NULLS FIRST" * bool(key.args.get("nulls_first"))
             for key in self.order
@@ -48,7 +48,7 @@ class Wanted:
 
 
 def is_best(join: exp.Join) -> bool:
-    """Whether a join keeps some of the partners only."""
+    """Whether a join keeps only some of the partners."""
     return (join.args.get("method") or "").upper() == "ASOF" or _nearest_of(join) is not None
 
 
@@ -84,7 +84,7 @@ def _nearest_of(join: exp.Join) -> exp.EQ | None:
 
 
 def _compared(kind: type[exp.Binary], scope: Scope, name: str) -> exp.Expr:
-    """A column of the inputs before, and of the last one."""
+    """A comparison between a column of the earlier inputs and one of the last input."""
     right = scope.relations[-1]
     lefts = [relation for relation in scope.relations[:-1] if relation.find(name) is not None]
     found = right.find(name)
@@ -94,7 +94,7 @@ def _compared(kind: type[exp.Binary], scope: Scope, name: str) -> exp.Expr:
 
 
 def _is_between(part: exp.Expr, own: int) -> bool:
-    """Whether it compares something of the last input with something of those before."""
+    """Whether it compares an expression over the last input with one over the earlier inputs."""
     if not isinstance(part, (exp.EQ, exp.NullSafeEQ, *FLIPPED)):
         return False
     one, other = numbers_in(part.this), numbers_in(part.expression)

@@ -1,12 +1,13 @@
-"""The joins of one SELECT as a chain: which relation joins when, how and on what, and what is left of WHERE.
+"""The joins of one SELECT as a chain: the order of the relations, their join types and conditions, and the rest of
+WHERE.
 
     FROM a, b LEFT JOIN c ON c.t < a.t          start   a   where a.x = 1
     WHERE a.x = 1 AND a.y < b.y                 step    b   inner on a.y < b.y
       AND EXISTS (SELECT 1 FROM d               step    c   left on c.t < a.t
                   WHERE d.u > a.t)              step    d   left_semi on d.u > a.t
 
-A condition in WHERE moves to the earliest place where it means the same: below joins that keep the rows of that side as
-they are, never below one that may fill them with nulls.
+A condition in WHERE is pushed down to the earliest place where it means the same: below joins that do not change the
+rows of that side, never below one that may fill them with nulls.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ HOW = {
     ("", "ANTI"): "left_anti",
 }
 LEFT_STAYS = frozenset({"inner", "left", "left_semi", "left_anti"})
-"""Joins after which rows of the left side are as they were, or gone."""
+"""Joins after which the rows of the left side are unchanged or removed."""
 RIGHT_STAYS = frozenset({"inner", "right"})
 HIDES_RIGHT = frozenset({"left_semi", "left_anti"})
 PLAIN = {
     *("expressions", "from_", "joins", "where", "group", "having", "qualify", "order", "limit", "offset", "distinct"),
     "windows",
 }
-"""What a SELECT may have whose joins are found."""
+"""The clauses that a SELECT may have for its joins to be found."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A relation joins what stands left of it."""
+    """A relation joined with everything to its left."""
 
     relation: Relation
     how: str
@@ -55,14 +56,14 @@ class Step:
     best: Wanted | None = None  # which partners are results; None: all
 
     def pairs(self) -> list[exp.Expr]:
-        """What compares the relation with what stands left of it."""
+        """The predicates between the relation and those to its left."""
         return [part for part in self.on if len(numbers_in(part)) > 1 and self.relation.number in numbers_in(part)]
 
     def has_equality(self) -> bool:
         return any(self._is_equality(part) for part in self.on)
 
     def has_other_pairs(self) -> bool:
-        """Whether it compares otherwise than by equality, in a way that means the same here."""
+        """Whether there is a predicate other than equality that means the same here."""
         return not all(map(self._is_equality, self.pairs())) and not any(map(may_fail, self.on))
 
     def _is_equality(self, part: exp.Expr) -> bool:
@@ -75,7 +76,7 @@ class Step:
         return bool(one and other) and ((one == ours) != (other == ours)) and not (one & other)
 
     def without_equality(self) -> bool:
-        """Whether Spark would compare every row with every other, by a condition that means the same here."""
+        """Whether Spark would compare every pair of rows, on a condition that means the same here."""
         if self.best is not None:
             return True
         return bool(self.pairs()) and not self.has_equality() and not any(map(may_fail, self.on))
@@ -94,13 +95,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Chain:
-    """A SELECT: its joins in the order in which they are made, and everything that comes after them."""
+    """A SELECT: its joins in the order in which they run, and everything after them."""
 
     first: Relation
     first_filters: list[exp.Expr]
     steps: list[Step]
     rest: list[exp.Expr]  # of WHERE, after all joins
-    relations: tuple[Relation, ...]  # that the SELECT shows, in the order of the text
+    relations: tuple[Relation, ...]  # shown by the SELECT, in the order of the text
     scope: Scope
 
     def has_join_without_equality(self) -> bool:
@@ -108,9 +109,9 @@ class Chain:
 
 
 def read_chain(select: exp.Select, columns_of: ColumnsOf, exact: bool = False, in_process: bool = False) -> Chain:
-    """The joins of a SELECT, with all columns marked. Raises Unsupported where it has something else.
+    """The joins of a SELECT, with all columns marked. Raises Unsupported for anything else.
 
-    EXISTS with an equality is left where it is, unless it is joined `in_process`, where there is no one else.
+    EXISTS with an equality is left to the engine. `in_process` there is no engine, so it is joined here.
     """
     if extra := {key for key, value in select.args.items() if value and key not in PLAIN}:
         raise Unsupported(f"{write(select)}: {', '.join(sorted(extra)).strip('_')} is not read here")
@@ -163,7 +164,7 @@ def read_chain(select: exp.Select, columns_of: ColumnsOf, exact: bool = False, i
 
 
 def _best_step(join: exp.Join, how: str, scope: Scope) -> Step:
-    """A join with the best partners: conditions of WHERE stay behind it."""
+    """A join that keeps the best partners. Conditions of WHERE stay after it."""
     if how not in ("inner", "left"):
         raise Unsupported(f"{write(join).strip()}: only inner and left joins keep the best partners")
     shared = [column.name for column in join.args.get("using") or ()]
@@ -176,10 +177,10 @@ def _best_step(join: exp.Join, how: str, scope: Scope) -> Step:
 
 
 def _with_best(step: Step, ranking: Ranking, scope: Scope, rest: Sequence[exp.Expr]) -> Step:
-    """The last join with no more partners of each row than can be among the wanted rows of a group."""
+    """The last join, limited to the partners of each row that can be among the wanted rows of a group."""
     own = step.relation.number
     ties = ranking.ties
-    alike = [*rest, *map(scope.resolve, ranking.groups)]  # for all pairs of a left row
+    alike = [*rest, *map(scope.resolve, ranking.groups)]  # the same for all pairs of a left row
     if ties is None or step.best is not None or step.how not in ("inner", "left"):
         return step
     if not step.without_equality() and not (step.has_equality() and step.has_other_pairs()):
@@ -193,7 +194,7 @@ def _with_best(step: Step, ranking: Ranking, scope: Scope, rest: Sequence[exp.Ex
 
 
 def _resolved(key: exp.Ordered, scope: Scope, step: Step) -> exp.Ordered:
-    """A key with marked columns. Where it cannot be null in a pair, it does not matter where nulls come."""
+    """A key with marked columns. If it cannot be null in a pair, the null order does not matter."""
     found = scope.resolve(key)
     assert isinstance(found, exp.Ordered)
     compared = {
@@ -210,7 +211,7 @@ def _resolved(key: exp.Ordered, scope: Scope, step: Step) -> exp.Ordered:
 
 
 def _is_tied(part: exp.Expr) -> bool:
-    """Whether Spark alone knows on which rows a condition may be evaluated."""
+    """Whether only Spark knows on which rows a condition may be evaluated."""
     return may_fail(part) or calls_unknown(part)
 
 
@@ -225,7 +226,7 @@ def _how(join: exp.Join) -> str:
 
 
 def _taken_from_on(steps: list[Step]) -> list[exp.Expr]:
-    """Conditions of inner joins mean the same in WHERE, unless a later join fills what they read with nulls."""
+    """Take conditions of inner joins out of ON. They mean the same in WHERE, unless a later join pads their columns."""
     taken: list[exp.Expr] = []
     for place, step in enumerate(steps):
         if step.how == "inner" and step.best is None and _stays(steps, place + 1):
@@ -258,7 +259,7 @@ def _place(part: exp.Expr, first: list[exp.Expr], steps: list[Step], rest: list[
 
 
 def _connected_order(first: Relation, steps: list[Step]) -> list[Step]:
-    """Inner joins in an order in which each is connected with those before it, as far as there is one."""
+    """Reorder inner joins so that each is connected with those before it, as far as possible."""
     if any(step.how != "inner" or step.best is not None for step in steps):
         return steps
     conditions = [part for step in steps for part in step.on]
@@ -279,7 +280,7 @@ def _connected_order(first: Relation, steps: list[Step]) -> list[Step]:
 
 
 def _existence(part: exp.Expr, scope: Scope, number: int, any_exists: bool) -> Step | None:
-    """EXISTS and NOT EXISTS as a semi or anti join, where their query is one relation and a condition."""
+    """EXISTS or NOT EXISTS as a semi or anti join, if its query is one relation and a condition."""
     how, inner = "left_semi", part
     while isinstance(inner, exp.Paren | exp.Not):
         if isinstance(inner, exp.Not):
@@ -305,5 +306,5 @@ def _existence(part: exp.Expr, scope: Scope, number: int, any_exists: bool) -> S
 
 
 def _may_aggregate(projections: Iterable[exp.Expr]) -> bool:
-    """An aggregate without GROUP BY has a row in any case: EXISTS is true then."""
+    """Whether there may be an aggregate. Without GROUP BY it always returns a row, and EXISTS is true."""
     return any(projection.find(exp.Anonymous) for projection in projections)

@@ -1,11 +1,11 @@
-"""How many rows of a group a query keeps, by their number: ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) = 1.
+"""Top-n queries: how many rows of a group a query keeps, as in ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) = 1.
 
     SELECT x, y FROM (SELECT a.x, b.y, ROW_NUMBER() OVER (PARTITION BY a.id ORDER BY b.t DESC) AS n
                       FROM a JOIN b ON a.t >= b.t) WHERE n = 1
     SELECT a.x, b.y FROM a JOIN b ON a.t >= b.t QUALIFY ROW_NUMBER() OVER (PARTITION BY a.id ORDER BY b.t DESC) = 1
 
-A group that is made by columns of the left side has all pairs of its left rows. Its first rows are among the first
-pairs of each left row, so that the join need not make the others. Numbers and filter stay as they are.
+If a group is defined by columns of the left side, it has all pairs of its left rows. Its first rows are among the first
+pairs of each left row, so the join can skip the others. Numbers and filter stay in the query.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dovetail.query.text import calls_unknown, conjuncts
 
 RANKS = ("row_number", "rank", "dense_rank")
 AROUND = "dovetail_ranking"
-"""In the metadata of a subquery: what the query around it asks for."""
+"""Metadata key of a subquery: the row numbers that the outer query keeps."""
 
 Named = Callable[[exp.Expr], exp.Window | None]
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The rows of a group that are wanted have a number of at most `most`."""
+    """The rows of a group with a number of at most `most` are wanted."""
 
     window: exp.Window
     most: int
@@ -48,7 +48,7 @@ class Ranking:
 
     @property
     def ties(self) -> str | None:
-        """Which pairs of a left row are needed beside the first ones; None if their number says nothing about that."""
+        """The `ties=` of the join. None if the row number does not limit the pairs of a left row."""
         if self.function == "row_number":
             return "any"
         return "all" if self.order and (self.function == "rank" or self.most == 1) else None
@@ -63,7 +63,7 @@ def is_rank(tree: exp.Expr) -> bool:
 
 
 def note_rankings(query: exp.Expr) -> None:
-    """Tell each subquery which numbers of rows the query around it keeps."""
+    """Note in each subquery which row numbers the outer query keeps."""
     for select in list(query.find_all(exp.Select)):
         where = select.args.get("where")
         found = list(sources(select))
@@ -79,13 +79,13 @@ def note_rankings(query: exp.Expr) -> None:
 
 
 def noted_ranking(tree: exp.Expr) -> Ranking | None:
-    """What the query around a subquery asks for."""
+    """What the outer query of a subquery keeps."""
     found = tree.this.meta.get(AROUND) if isinstance(tree, exp.Subquery) else tree.meta.get(AROUND)
     return found if isinstance(found, Ranking) else None
 
 
 def ranking_of(select: exp.Select) -> Ranking | None:
-    """The numbers of rows that QUALIFY keeps, or the query around; None if it needs all rows, too."""
+    """The row numbers that QUALIFY or the outer query keeps. None if the query needs all rows."""
     qualify = select.args.get("qualify")
     found = noted_ranking(select)
     if qualify is not None:
@@ -97,7 +97,7 @@ def ranking_of(select: exp.Select) -> Ranking | None:
 
 
 def _column_of(windows: Mapping[str, exp.Window], prefixes: Sequence[str], tree: exp.Expr) -> exp.Window | None:
-    """The number of rows that is meant: by itself, or a column of a query."""
+    """The row number that an expression refers to: a window itself, or a column of a query."""
     if isinstance(tree, exp.Window):
         return tree if is_rank(tree) else None
     is_own = isinstance(tree, exp.Column) and len(tree.parts) <= 2 and tree.table in prefixes
@@ -105,14 +105,14 @@ def _column_of(windows: Mapping[str, exp.Window], prefixes: Sequence[str], tree:
 
 
 def _is_open(select: exp.Select) -> bool:
-    """Whether a filter around a query may as well be in it."""
+    """Whether a filter of the outer query can be moved into the subquery."""
     alias = select.parent.args.get("alias") if select.parent is not None else None
     renamed = alias is not None and alias.args.get("columns")
     return not renamed and not any(select.args.get(key) for key in ("limit", "offset", "qualify"))
 
 
 def _windows(select: exp.Select) -> dict[str, exp.Window]:
-    """The numbers of rows among the columns of a query."""
+    """The row numbers among the columns of a query."""
     named = [tree for tree in select.expressions if isinstance(tree, exp.Alias)]
     return {tree.alias: tree.this for tree in named if isinstance(tree.this, exp.Window) and is_rank(tree.this)}
 
@@ -127,7 +127,7 @@ def _first(condition: exp.Expr, named: Named) -> Ranking | None:
 
 
 def _bounded(part: exp.Expr) -> tuple[exp.Expr | None, int | None]:
-    """A value, and the whole number that it is not above."""
+    """An expression and its upper bound, a whole number."""
     while isinstance(part, exp.Paren):
         part = part.this
     if isinstance(part, exp.Between):
@@ -148,9 +148,9 @@ def _number(tree: exp.Expr | None) -> int | None:
 
 
 def _needs_no_others(tree: exp.Expr, window: exp.Window) -> bool:
-    """Whether an expression has the same value if there are no rows but the first of each group.
+    """Whether an expression has the same value if only the first rows of each group exist.
 
-    Other windows and aggregates see all rows; only functions that are known are neither.
+    Other windows and aggregates see all rows. Only functions known to be neither are accepted.
     """
     if any(other != window for other in tree.find_all(exp.Window)) or tree.find(exp.Query):
         return False

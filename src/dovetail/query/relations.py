@@ -1,7 +1,7 @@
-"""What stands in a FROM clause, and which of it a column belongs to.
+"""The relations in a FROM clause, and which of them a column belongs to.
 
-Columns that are found become `#2.price`: the column price of relation number 2. That holds whatever the relations are
-called in the text, and whether or not the name was qualified there.
+A resolved column becomes `#2.price`: column price of relation number 2. This does not depend on the names of relations
+in the text, or on whether the column was qualified there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sqlglot import exp
 from dovetail.query.text import Ambiguous, Unsupported, name_of, write
 
 ColumnsOf = Callable[[exp.Expr], Sequence[str]]
-"""The names of the columns of a table or a subquery in FROM."""
+"""Returns the column names of a table or a subquery in FROM."""
 
 MARK = "#"
 
@@ -27,14 +27,14 @@ class Relation:
     tree: exp.Expr
     alias: str
     columns: tuple[str, ...]
-    exact: bool  # whether names that differ in case differ
+    exact: bool  # whether names are case-sensitive
     shared: frozenset[str] = (
         frozenset()
-    )  # of its columns, those of USING: by themselves, their names mean another input's
+    )  # of its columns, those in USING: unqualified, their names refer to another input
 
     @property
     def shown(self) -> list[str]:
-        """The columns that a star has."""
+        """The columns that a star expands to."""
         return [name for name in self.columns if name not in self.shared]
 
     @classmethod
@@ -50,7 +50,7 @@ class Relation:
             raise Unsupported(f"{write(tree)}: more than a name stands in FROM")
         if isinstance(tree, exp.Subquery) and not isinstance(tree.this, exp.Query):
             raise Unsupported(f"{write(tree)}: joins in parentheses are not read here")
-        if not tree.alias_or_name:  # nothing can call it by a name, but SQL that is written again has to
+        if not tree.alias_or_name:  # unnamed in the text, but rewritten SQL needs a name
             tree = tree.copy()
             tree.set("alias", exp.TableAlias(this=name_of(f"_unnamed{number}")))
         columns = tuple(columns_of(tree))
@@ -66,7 +66,7 @@ class Relation:
         return self.key(name) == self.key(self.alias)
 
     def find(self, name: str) -> str | None:
-        """The column as the relation has it."""
+        """The column's name as the relation spells it."""
         return next((column for column in self.columns if self.key(column) == self.key(name)), None)
 
     def column(self, name: str) -> exp.Column:
@@ -74,13 +74,13 @@ class Relation:
 
 
 class Scope:
-    """The relations of a SELECT. Those of queries around it are not seen from here."""
+    """The relations of a SELECT, without those of outer queries."""
 
     def __init__(self, relations: Sequence[Relation], columns_of: ColumnsOf, exact: bool) -> None:
         self.relations, self.columns_of, self.exact = relations, columns_of, exact
 
     def find(self, column: exp.Column) -> exp.Expr | None:
-        """The column of a relation that is meant, or a field of it; None if no relation here has it."""
+        """The relation's column that is meant, or a field of it. None if no relation here has it."""
         names = [part.name for part in column.parts]
         if any(isinstance(part, exp.Star) for part in column.parts):
             raise Unsupported(f"{write(column)} stands where no list of columns is")
@@ -101,9 +101,9 @@ class Scope:
         return None
 
     def resolve(self, tree: exp.Expr, outputs: Sequence[str] = ()) -> exp.Expr:
-        """The expression with all columns of these relations marked, also within queries inside of it.
+        """The expression with all columns of these relations marked, also inside nested queries.
 
-        A name that is none of theirs is left as it is: it is that of an output. Those in `outputs` are, in any case.
+        A name that no relation has is left unchanged: it is an output. Names in `outputs` always are.
         """
         return _replaced(
             tree, lambda column: None if _is_output(column, outputs, self.exact) else self.find(column), self
@@ -139,7 +139,7 @@ def _replaced(tree: exp.Expr, find: Callable[[exp.Column], exp.Expr | None], sco
 
 
 def _nested(query: exp.Query, find: Callable[[exp.Column], exp.Expr | None], scope: Scope) -> exp.Query:
-    """A query within an expression: what it does not find in its own FROM is looked for outside."""
+    """A query within an expression: a column that is not in its own FROM is looked up outside."""
     if not isinstance(query, exp.Select) or query.args.get("with_"):
         raise Unsupported(f"{write(query)}: this form of subquery is not read here")
     inner = Scope(
@@ -159,7 +159,7 @@ def _nested(query: exp.Query, find: Callable[[exp.Column], exp.Expr | None], sco
 
     for key, value in list(query.args.items()):
         if key == "from_":
-            continue  # what stands there does not see what is around it
+            continue  # this part does not see the outer scope
         if key == "joins":
             for join in value or ():
                 if join.args.get("on"):
@@ -181,7 +181,7 @@ def _nested(query: exp.Query, find: Callable[[exp.Column], exp.Expr | None], sco
 
 
 def sources(select: exp.Select) -> Iterator[exp.Expr]:
-    """What stands in FROM and behind each JOIN."""
+    """The items of FROM and of each JOIN."""
     from_ = select.args.get("from_")
     if from_ is not None:
         yield from_.this
@@ -202,7 +202,7 @@ def columns_in(tree: exp.Expr) -> Iterator[tuple[int, str]]:
 
 
 def with_columns(tree: exp.Expr, made: Callable[[int, str], exp.Expr]) -> exp.Expr:
-    """The expression with something else in the place of each marked column."""
+    """The expression with each marked column replaced."""
 
     def respell(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Column) and node.table.startswith(MARK):

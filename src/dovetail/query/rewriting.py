@@ -1,4 +1,4 @@
-"""A query whose joins without an equality are made elsewhere, and the rest by the engine that it was written for.
+"""Rewrites a query: joins without an equality are run by Dovetail, the rest by the engine that it was written for.
 
     SELECT a.x, count(*) FROM a JOIN b ON a.t BETWEEN b.lo AND b.hi WHERE b.k = 3 GROUP BY a.x
 
@@ -7,7 +7,7 @@
         joined  left with right on l.t >= r.lo …         join
         result  SELECT x, count(*) FROM joined GROUP BY x    the engine
 
-Joins with an equality, and everything that is not found here, stay in the text.
+Joins with an equality, and anything not recognised here, stay in the text.
 """
 
 from __future__ import annotations
@@ -36,39 +36,40 @@ from dovetail.query.text import (
     write,
 )
 
-MOST_NODES = 20_000  # of a query whose common table expressions are written where they are used
+MOST_NODES = 20_000  # of a query after its common table expressions are inlined
 HINT = "RANGE_JOIN"
-"""Databricks' hint for joins of this kind. Its bin size is not needed."""
+"""Databricks' hint for range joins. Its bin size is not needed."""
 
 
 class Engine(Protocol):
-    """Who runs the parts of a query that are plain SQL, and who joins."""
+    """Runs the plain-SQL parts of a query, and the joins."""
 
-    exact: bool  # whether names that differ in case differ
+    exact: bool  # whether names are case-sensitive
 
     def columns(self, text: str, frames: dict[str, Any]) -> Sequence[str]:
-        """The names of the columns of a query. `{f0}` in the text is the frame called f0."""
+        """The column names of a query. `{f0}` in the text is the frame called f0."""
 
     def frame(self, text: str, frames: dict[str, Any]) -> Any:
-        """The result of a query, which need not be computed."""
+        """The result of a query. It need not be computed yet."""
 
     def join(self, left: Any, right: Any, on: str, how: str, best: Mapping[str, Any] | None = None) -> Any:
-        """All columns of both sides, whose names differ; of a semi or anti join those of the left one. `best`: top= and
-        order_by=, where not all partners are results."""
+        """All columns of both sides, whose names differ; for a semi or anti join those of the left side. `best`:
+        top= and order_by=, if only some partners are results.
+        """
 
 
 @dataclass
 class Rewritten:
-    """What became of a query."""
+    """The result of a rewrite."""
 
-    text: str  # of what is left
+    text: str  # the remaining query
     frames: dict[str, Any]  # the joins in it, by name
-    taken: list[str]  # the joins that were made, in words
-    left: list[str]  # why others were not
+    taken: list[str]  # descriptions of the joins that were run
+    left: list[str]  # why other joins were left
 
 
 def rewrite(query: exp.Query, engine: Engine, views: Mapping[str, Any] | None = None) -> Rewritten:
-    """Make the joins of a query. Without any, `taken` is empty and the text means the same as before."""
+    """Run the joins of a query. If there are none, `taken` is empty and the text means the same as before."""
     return _Rewriting(engine, views or {}).whole(query)
 
 
@@ -147,7 +148,7 @@ class _Rewriting:
         return self._columns[text]
 
     def add(self, frame: Any) -> exp.Table:
-        """A frame as a table in FROM."""
+        """A new frame as a table in FROM."""
         name = f"joined{len(self.frames)}"
         self.frames[name] = frame
         return frame_table(name, f"_dovetail_{name}")
@@ -162,7 +163,7 @@ def frame_table(name: str, alias: str) -> exp.Table:
 
 
 def bind_views(query: exp.Query, views: Mapping[str, Any]) -> exp.Query:
-    """The query with these views as frames, where it does not give their names to something else."""
+    """The query with these views as frames, unless the query defines their names itself."""
     hidden = {cte.alias.casefold() for cte in query.find_all(exp.CTE)}
     known = {name.casefold(): name for name in views if name.casefold() not in hidden}
 
@@ -177,13 +178,13 @@ def bind_views(query: exp.Query, views: Mapping[str, Any]) -> exp.Query:
 
 
 def frame_text(tree: exp.Expr) -> str:
-    """SQL in which `{f0}` is a frame, and braces of the text are doubled."""
+    """SQL in which `{f0}` is a frame, and other braces are doubled."""
     return re.sub(rf"\b{TOKEN}(\w+)", r"{\1}", write(tree).replace("{", "{{").replace("}", "}}"))
 
 
 @dataclass
 class _Place:
-    """FROM as far as it is built: the first item, joins that stay Spark's, and conditions on their rows."""
+    """FROM as far as it is built: the first item, joins left to Spark, and conditions on their rows."""
 
     first: exp.Expr
     where: list[exp.Expr]
@@ -192,7 +193,7 @@ class _Place:
 
 
 class _Building:
-    """A SELECT whose joins are made one after the other."""
+    """A SELECT while its joins are run one after the other."""
 
     def __init__(self, rewriting: _Rewriting, chain: Chain, tail: Tail) -> None:
         self.rewriting, self.chain, self.tail = rewriting, chain, tail
@@ -235,7 +236,7 @@ class _Building:
         )
 
     def _leave(self, step: Step) -> None:
-        """A join that stays in the text."""
+        """Leave a join in the text."""
         parts = [self._spelled(part) for part in step.on]
         side, _, kind = step.how.partition("_")
         condition = conjunction(parts)
@@ -252,7 +253,7 @@ class _Building:
         self.place.numbers |= {step.relation.number}
 
     def _take(self, number: int, step: Step) -> None:
-        """A join that is made here. Both sides have the columns that are needed from here on, and no others."""
+        """Run a join. Both sides have only the columns that are needed from here on."""
         later = self._needed_after(number)
         on = step.rest()
         needed = later | {column for part in on for column in columns_in(part)}
@@ -290,7 +291,7 @@ class _Building:
         return self.rewriting.engine.frame(frame_text(select), self.rewriting.frames)
 
     def _needed_after(self, number: int) -> set[tuple[int, str]]:
-        """The columns that something reads after a join: later joins, the rest of WHERE, and what follows."""
+        """The columns that are read after a join: by later joins, by the rest of WHERE, and by what follows."""
         needed = self.tail.columns()
         after = self.chain.steps[number + 1 :]
         later = [part for step in after for part in (*step.on, *step.filters)]
@@ -300,7 +301,7 @@ class _Building:
         return needed
 
     def _plain_names(self, columns: Sequence[tuple[int, str]]) -> dict[tuple[int, str], str]:
-        """Names that differ even without regard to case: the column's own, or its relation's before it."""
+        """Names that are distinct without regard to case: the column's own, or prefixed with its relation's."""
         names: dict[tuple[int, str], str] = {}
         seen: set[str] = set()
         for relation, column in columns:
@@ -320,7 +321,7 @@ class _Building:
 
 
 def without_range_hints(query: exp.Query) -> exp.Query:
-    """Without Databricks' hint for joins like these. Other hints are the user's word: they are left to Spark."""
+    """The query without Databricks' range-join hint. Other hints are left to Spark."""
     for hint in list(query.find_all(exp.Hint)):
         names = [part.name.upper() for part in hint.expressions]
         if any(name != HINT for name in names):
@@ -330,7 +331,7 @@ def without_range_hints(query: exp.Query) -> exp.Query:
 
 
 def inline_expressions(query: exp.Query) -> exp.Query:
-    """The query with common table expressions written where they are used, as Spark does with them."""
+    """The query with common table expressions inlined, as Spark does."""
     inlined = _inlined(query, {})
     assert isinstance(inlined, exp.Query)
     return inlined

@@ -1,4 +1,4 @@
-"""What a SELECT does with the rows of its joins: projections with the names of their columns, and all that follows."""
+"""The parts of a SELECT after its joins: named projections, and the clauses that follow."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dovetail.query.text import Unsupported, write
 
 @dataclass(frozen=True)
 class Tail:
-    """Everything of a SELECT but FROM and WHERE, with marked columns."""
+    """Everything of a SELECT except FROM and WHERE, with marked columns."""
 
     projections: list[exp.Expr]  # without their names
-    names: list[str | None]  # None: Spark makes one of the expression
+    names: list[str | None]  # None: Spark derives one from the expression
     others: dict[str, exp.Expr]  # GROUP BY, HAVING, QUALIFY, ORDER BY, by sqlglot's name
-    kept: dict[str, object]  # LIMIT, DISTINCT and what else has no columns
+    kept: dict[str, object]  # LIMIT, DISTINCT and other clauses without columns
 
     def trees(self) -> Iterator[exp.Expr]:
         yield from self.projections
@@ -84,7 +84,7 @@ def _expanded(projection: exp.Expr, chain: Chain) -> Iterator[tuple[exp.Expr, st
 
 
 def _refuse_either(clause: exp.Expr, aliases: list[str], chain: Chain) -> None:
-    """In HAVING and QUALIFY, a name may be that of an output or of a column: engines differ in which they mean."""
+    """Refuse names in HAVING and QUALIFY that match an output and a column: engines differ in which they choose."""
     for column in clause.find_all(exp.Column):
         if len(column.parts) == 1 and chain.scope.find(column) is not None:
             same: Callable[[str], str] = chain.relations[0].key
@@ -95,7 +95,7 @@ def _refuse_either(clause: exp.Expr, aliases: list[str], chain: Chain) -> None:
 def _without_aliases(
     tree: exp.Expr, projections: Sequence[exp.Expr], names: Sequence[str | None], chain: Chain
 ) -> exp.Expr:
-    """With outputs in the place of their names."""
+    """The expression with output names replaced by their expressions."""
     key = chain.relations[0].key
     made = {key(name): projection for name, projection in zip(names, projections, strict=True) if name is not None}
 

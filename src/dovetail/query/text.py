@@ -1,7 +1,7 @@
-"""Text of a query to sqlglot's tree and back, in Spark's dialect. A tree that might not come back the same is refused.
+"""Converts query text to sqlglot's tree and back, in Spark's dialect. A tree that might not round-trip is refused.
 
-Calls of functions are kept to the letter, as in conditions (condition/dialect.py). Of everything else, only the kinds
-of nodes on the list below are accepted: what sqlglot may rewrite on its way is not on it.
+Function calls are kept verbatim, as in conditions (condition/dialect.py). Otherwise only the node types listed below
+are accepted. Those that sqlglot may rewrite are not listed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dovetail.condition.spark_functions import FUNCTIONS
 from dovetail.condition.sql import joined_quotes
 
 
-class Unsupported(Exception):  # noqa: N818  it is caught: the query is then left to others
-    """The query, or this part of it, is not one whose joins are found here. The message says why."""
+class Unsupported(Exception):  # noqa: N818  it is caught: the query is then run elsewhere
+    """The joins of this query, or of this part of it, are not found here. The message says why."""
 
 
 class Ambiguous(Unsupported):
-    """A name without a table that several tables have: wrong wherever the query runs."""
+    """An unqualified name that several tables have. It is an error in every engine."""
 
 
 NEAREST_MARK = "dovetail__nearest__"
-"""Begins the name that stands for `EXACT NEAREST 3 BY DISTANCE` in ON: how many, and by what, come after it."""
+"""Prefix of the name that replaces `EXACT NEAREST 3 BY DISTANCE` in ON. The number and the measure follow."""
 
 
 class QueryDialect(ConditionDialect):
@@ -45,7 +45,7 @@ class QueryDialect(ConditionDialect):
         }
 
     class Generator(ConditionDialect.Generator):
-        # sqlglot would write QUALIFY as a query around DISTINCT and LIMIT, which come after it.
+        # sqlglot would write QUALIFY as an outer query around DISTINCT and LIMIT, which are applied after it.
         TRANSFORMS: ClassVar = {
             kind: made for kind, made in ConditionDialect.Generator.TRANSFORMS.items() if kind is not exp.Select
         }
@@ -81,7 +81,7 @@ CONNECTED = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NEQ, exp.Between, exp.Or)
 
 
 def read_query(text: str) -> exp.Query | None:
-    """The query as a tree; None if the text is no query (CREATE, SET, SHOW, or nothing that can be read)."""
+    """The query as a tree. None if the text is not a query (CREATE, SET, SHOW, or unreadable text)."""
     try:
         tokens = _respelled(joined_quotes(DIALECT.tokenize(text), text))
         trees = DIALECT.parser().parse(tokens, text)
@@ -91,8 +91,9 @@ def read_query(text: str) -> exp.Query | None:
 
 
 def _respelled(tokens: list[Token]) -> list[Token]:
-    """What sqlglot does not know: `EXACT NEAREST 3 BY DISTANCE d` as `ON <marked name> = d`, and `LEFT ASOF JOIN` as
-    `ASOF LEFT JOIN`."""
+    """Rewrites syntax that sqlglot does not know: `EXACT NEAREST 3 BY DISTANCE d` to `ON <marked name> = d`, and
+    `LEFT ASOF JOIN` to `ASOF LEFT JOIN`.
+    """
     found: list[Token] = []
     place = 0
     while place < len(tokens):
@@ -118,12 +119,12 @@ def _respelled(tokens: list[Token]) -> list[Token]:
 
 
 def tables_in(tree: exp.Expr) -> list[str]:
-    """The names of the tables that a query reads, those of its own parts among them."""
+    """The names of the tables that a query reads, including those that it defines itself."""
     return [table.name for table in tree.find_all(exp.Table)]
 
 
 def check_kinds(tree: exp.Expr) -> None:
-    """Raises Unsupported for what might mean something else when it is written again, or differs from call to call."""
+    """Raises Unsupported for nodes that may change meaning when they are rendered, or that differ from call to call."""
     for node in tree.walk():
         if type(node) not in KNOWN:
             raise Unsupported(f"{write(node)}: this form of SQL is not read here")
@@ -136,25 +137,25 @@ def write(tree: exp.Expr) -> str:
 
 
 def compares_columns(tree: exp.Expr) -> bool:
-    """Whether columns are compared with columns otherwise than by equality: there may be a join for us in it."""
+    """Whether columns are compared other than by equality: there may be a join for us."""
     return keeps_best(tree) or any(sum(1 for _ in node.find_all(exp.Column)) > 1 for node in tree.find_all(*CONNECTED))
 
 
 def keeps_best(tree: exp.Expr) -> bool:
-    """Whether there is a join that keeps the best partners only."""
+    """Whether there is a join that keeps only the best partners."""
     return any((join.args.get("method") or "").upper() == "ASOF" for join in tree.find_all(exp.Join)) or any(
         column.name.startswith(NEAREST_MARK) for column in tree.find_all(exp.Column)
     )
 
 
 def may_fail(tree: exp.Expr) -> bool:
-    """Whether it divides by what may be zero, which is an error in Spark's ANSI mode and null in joins of ours."""
+    """Whether it contains a division that may be by zero: an error in Spark's ANSI mode, but null in our joins."""
     divisions = tree.find_all(exp.Div, exp.IntDiv, exp.Mod)
     return any(not isinstance(node.expression, exp.Literal) or float(node.expression.name) == 0 for node in divisions)
 
 
 def calls_unknown(tree: exp.Expr) -> bool:
-    """Whether it calls a function of the session or the catalogue, which may give something else at each call."""
+    """Whether it calls a function of the session or the catalogue, which may return something else at each call."""
     return any(call.name.lower() not in FUNCTIONS for call in tree.find_all(exp.Anonymous))
 
 
@@ -170,7 +171,7 @@ def conjuncts(tree: exp.Expr | None) -> Iterator[exp.Expr]:
 
 
 def conjunction(parts: Iterable[exp.Expr]) -> exp.Expr | None:
-    """All parts by AND, each in parentheses where it needs them."""
+    """All parts connected by AND, in parentheses where needed."""
     wrapped = [exp.Paren(this=part) if isinstance(part, exp.Or | exp.Not) else part for part in parts]
     return reduce(lambda a, b: exp.And(this=a, expression=b), wrapped) if wrapped else None
 

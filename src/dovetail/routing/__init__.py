@@ -1,4 +1,4 @@
-"""From a condition and statistics of the data to a router: candidates, and the choice between them."""
+"""Chooses a router from a condition and statistics of the data: lists the candidates, and picks one."""
 
 from dovetail.routing.candidates import Task, one_bucket
 from dovetail.routing.choice import (

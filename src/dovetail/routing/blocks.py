@@ -1,12 +1,12 @@
-"""Blocks: a side is cut into blocks, and rows meet only the blocks that can hold a partner of theirs.
+"""Blocks router: a side is cut into blocks, and rows are compared only with blocks that can hold a partner.
 
        y ^      |     |         A block is a range of the first attribute and, within it, a range of the second. For
-         |  2   |  5  |  8      l.x < r.x AND l.y > r.y, a left block meets a right one if its least x is not above the
-         |------|     |---      other's greatest x, and its greatest y not below the other's least y.
+         |  2   |  5  |  8      l.x < r.x AND l.y > r.y, a left block can match a right one if its smallest x is not
+         |------|     |---      above the other's largest x, and its largest y not below the other's smallest y.
          |  1   |-----|  7
-         |------|  4  |---      Either both sides are cut, and every pair of blocks that meets is a cell of its own; or
-         |  0   |  3  |  6      one side is at home in its blocks, each of them a cell, and a row of the other side
-         +---------------> x    visits the blocks that it meets. Then no row of the side at home is copied.
+         |------|  4  |---      Either both sides are cut, and every pair of blocks that can match is a cell. Or only
+         |  0   |  3  |  6      one side (home) is cut, each of its blocks is a cell, and a row of the other side
+         +---------------> x    visits the blocks that it can match. Then no row of the home side is copied.
 
 Khayyat et al., Lightning fast and space efficient inequality joins, PVLDB 8(13), 2015, prune partitions by the minima
 and maxima of one attribute. Deviation: both attributes prune, and blocks are cut along both.
@@ -40,11 +40,11 @@ class Comparison(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Ranges of the first key, and within each of them ranges of the second (if there is one)."""
+    """Ranges of the first key, each divided into ranges of the second key, if there is one."""
 
-    first: Words  # where ranges of the first key begin, but for the lowest
-    second: Words  # a line of such cuts for each of them
-    lows: Words  # (block, key) the least code that a block holds; above `highs` in an empty one
+    first: Words  # starts of the ranges of the first key, except for the lowest
+    second: Words  # the starts of the second key's ranges, one row for each range of the first
+    lows: Words  # (block, key) the smallest code in a block; above `highs` if it is empty
     highs: Words
 
     @property
@@ -57,9 +57,10 @@ class Blocks(NamedTuple):
 
 
 def cut_blocks(codes: Sequence[Words], number: int, boxes: Words | None, keys: int) -> Blocks:
-    """About `number` blocks of equally many rows, cut along the first one or two keys of a sample.
+    """About `number` blocks with equally many rows, cut along the first one or two keys of a sample.
 
-    `boxes` (box, key, least and greatest) are known to hold all rows: what they have in common with a block bounds it.
+    `boxes` (box, key, minimum and maximum) are known to contain all rows. Each block is bounded by its intersections
+    with them.
     """
     ranges = max(1, round(number ** (1 / keys)))
     within = max(1, round(number / ranges))
@@ -76,14 +77,14 @@ def cut_blocks(codes: Sequence[Words], number: int, boxes: Words | None, keys: i
 
 
 def _quantiles(codes: Words, parts: int, fill: bool = False) -> Words:
-    """Where the parts begin, but for the first; distinct, unless they have to `fill` a line."""
+    """The starts of the parts, except for the first. Distinct, unless `fill` requires this number of them."""
     places = np.arange(1, parts) * len(codes) // parts
     cuts = np.sort(codes)[places] if len(codes) else np.zeros(len(places), np.int64)
     return cuts if fill else np.unique(cuts)
 
 
 def _ends(cuts: Words) -> tuple[Words, Words]:
-    """The least and the greatest code of each part."""
+    """The smallest and the largest code of each part."""
     return np.append(LEAST, cuts), np.append(np.maximum(cuts, LEAST + 1) - 1, MOST)
 
 
@@ -101,7 +102,7 @@ def _bound_blocks(blocks: Blocks, boxes: Words | None) -> Blocks:
 
 
 def meeting(left: Blocks, right: Blocks, operators: Sequence[str]) -> NDArray[np.bool_]:
-    """Which left blocks (lines) can hold a partner of which right ones (columns)."""
+    """Which left blocks (rows) can hold a partner of which right blocks (columns)."""
     found = np.ones((left.number, right.number), np.bool_)
     for key, operator in enumerate(operators):
         if operator in ("<", "<="):
@@ -114,7 +115,7 @@ def meeting(left: Blocks, right: Blocks, operators: Sequence[str]) -> NDArray[np
 
 @dataclass(frozen=True, slots=True)
 class HomeRouter:
-    """Rows of side `home` are at home in one block; those of the other side visit every block that they can meet."""
+    """Rows of side `home` go to one block. Rows of the other side visit every block that can hold a partner."""
 
     condition: Condition
     comparisons: tuple[Comparison, ...]
@@ -131,7 +132,7 @@ class HomeRouter:
         rows, codes = _codes(self.condition, self.comparisons, side, batch)
         if side is self.home:
             return Visits(rows, self.blocks.holding(codes))
-        # All as "bound <= code": ~ turns the order around, and every code has one.
+        # All as "bound <= code": ~ reverses the order, and is defined for every code.
         lower = [(c.operator in ("<", "<=")) is (self.home is Side.LEFT) for c in self.comparisons]
         mine = np.stack([code if low else ~code for code, low in zip(codes, lower, strict=True)])
         bounds = np.where(lower, self.blocks.lows, ~self.blocks.highs)
@@ -141,12 +142,12 @@ class HomeRouter:
 
 @dataclass(frozen=True, slots=True)
 class BlockRouter:
-    """Both sides visit all cells of their block: one for each block of the other side that it meets."""
+    """Both sides visit all cells of their block: one for each block of the other side that can hold a partner."""
 
     condition: Condition
     comparisons: tuple[Comparison, ...]
     blocks: tuple[Blocks, Blocks]
-    cell_of: NDArray[np.int32]  # by left and right block; -1: they do not meet
+    cell_of: NDArray[np.int32]  # by left and right block; -1: no partners possible
 
     needs_spread = False
 
@@ -170,7 +171,7 @@ class BlockRouter:
 def _codes(
     condition: Condition, comparisons: Sequence[Comparison], side: Side, batch: pa.RecordBatch
 ) -> tuple[Rows, list[Words]]:
-    """The rows that have all keys, and the codes of these."""
+    """The rows whose keys are all valid, and the codes of these keys."""
     keys = [c.left if side is Side.LEFT else c.right for c in comparisons]
     alive, columns = keyed_rows(condition, side, batch, keys)
     rows = np.arange(batch.num_rows) if alive is None else alive

@@ -1,10 +1,10 @@
-"""The routers that a class of predicate allows.
+"""Lists the routers that a class of predicate allows.
 
 equality                      hash, heavy keys split
 bands, distances              a grid of ranges, one side at home, the other beside its neighbours
 overlaps, rectangles          slabs or a grid with reference points; where the rows of a side must not be copied,
-                              ranges of where its intervals begin
-inequalities, overlaps too    blocks of one side, or pairs of blocks, pruned by their least and greatest keys
+                              ranges of its interval starts
+inequalities, overlaps too    blocks of one side, or pairs of blocks, pruned by their smallest and largest keys
 anything                      1-bucket
 """
 
@@ -39,9 +39,9 @@ from dovetail.routing.blocks import BlockRouter, Comparison, HomeRouter, cut_blo
 from dovetail.routing.grid import Axis, CellSpan, GridRouter, WindowAxis, band_axis, distance_axis, element_of
 from dovetail.routing.routers import HashRouter, OneBucketRouter, Router, heavy_keys
 
-FINER = 2  # cells per task, so that tasks can be evened out
+FINER = 2  # cells per task, to balance the tasks
 MOST_CELLS = 1 << 12
-BLOCKS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of a side
+BLOCKS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # per side
 AXES = 2  # of a grid, at most
 
 Candidate = tuple[Router, Choice]
@@ -49,14 +49,14 @@ Candidate = tuple[Router, Choice]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be routed."""
+    """A join to be routed."""
 
     condition: Condition
     samples: Samples
-    tasks: int  # beside each other, or one after the other
-    unique: Side | None = None  # the side whose rows may visit one cell only, because the join type preserves them
-    listed: bool = True  # whether pairs are listed, which is work
-    by_branch: bool = False  # whether a cell can join one alternative of a disjunction and leave out the others
+    tasks: int  # number of tasks, parallel or sequential
+    unique: Side | None = None  # the side whose rows may visit only one cell, because the join type preserves them
+    listed: bool = True  # whether pairs are enumerated, which costs time
+    by_branch: bool = False  # whether a cell can join one alternative of a disjunction and skip the others
     finer: int = FINER  # cells per task
 
 
@@ -89,7 +89,7 @@ def _hash(task: Task) -> Candidate:
 
 
 def one_bucket(condition: Condition, tasks: int, rows: tuple[int, int], unique: Side | None) -> Candidate:
-    """The router that needs to know nothing of the data."""
+    """The router that needs no knowledge of the data."""
     if unique is None:
         router = OneBucketRouter.best_shape(condition, tasks, rows[0], rows[1])
     elif unique is Side.LEFT:
@@ -104,7 +104,7 @@ def one_bucket(condition: Condition, tasks: int, rows: tuple[int, int], unique: 
 
 
 def _blocks(task: Task) -> Iterator[Candidate]:
-    """Blocks of some sizes: pairs of them, where rows of both sides may be copied, or one side at home."""
+    """Blocks in several sizes: pairs of blocks if rows of both sides may be copied, or one side at home."""
     for comparisons, order in _comparisons(task):
         sides = []
         for side in Side:
@@ -118,7 +118,7 @@ def _blocks(task: Task) -> Iterator[Candidate]:
             if number > FINER * task.tasks:
                 break
             blocks = [cut_blocks(codes, number, boxes, axes) for codes, boxes in sides]
-            if FINER * number >= task.tasks:  # fewer cells would leave tasks without work
+            if FINER * number >= task.tasks:  # with fewer cells, tasks would be idle
                 for home in Side if task.unique is None else (task.unique,):
                     why = f"{blocks[home].number} of {_sent(home)}"
                     yield HomeRouter(task.condition, comparisons, home, blocks[home]), Choice("blocks", why)
@@ -133,7 +133,9 @@ def _blocks(task: Task) -> Iterator[Candidate]:
 
 
 def _comparisons(task: Task) -> Iterator[tuple[tuple[Comparison, ...], list[int]]]:
-    """What prunes; blocks are cut along the first two. And where each is among the ordered keys of the drive."""
+    """Predicates that prune (blocks are cut along the first two), and their positions among the strategy's ordered
+    keys.
+    """
     overlaps = _overlaps(task)
     if overlaps:
         pairs = [(overlap.left.low, "<=", overlap.right.high) for overlap in overlaps]
@@ -147,7 +149,7 @@ def _comparisons(task: Task) -> Iterator[tuple[tuple[Comparison, ...], list[int]
 
 
 def _orders(task: Task, less: list[Less]) -> list[list[int]]:
-    """Inequalities by how many pairs satisfy them; and with those two first that the fewest pairs satisfy together."""
+    """Inequalities ordered by selectivity; and with the two first that the fewest pairs satisfy together."""
     codes = []
     for side in Side:
         keys = [p.left if side is Side.LEFT else p.right for p in less]
@@ -163,7 +165,7 @@ def _orders(task: Task, less: list[Less]) -> list[list[int]]:
 
 
 def _share(predicate: Less, left: Words, right: Words) -> float:
-    """How many pairs of the sample satisfy an inequality, of all."""
+    """The share of the sample's pairs that satisfy an inequality."""
     below = float(np.searchsorted(np.sort(right), left).sum()) / max(1, len(left) * len(right))
     return 1 - below if predicate.operator in ("<", "<=") else below
 
@@ -181,7 +183,7 @@ def _overlaps(task: Task) -> list[Overlap]:
 
 
 def _grid(task: Task, axes: list[Axis]) -> Candidate:
-    """The axes, cut into slabs of equally many rows of the sample."""
+    """The axes, cut into slabs with equally many rows of the sample."""
     slabs = max(1, round(min(MOST_CELLS, task.finer * task.tasks) ** (1 / len(axes))))
     cut = tuple(_with_cuts(task, axis, slabs) for axis in axes)
     router = GridRouter(task.condition, cut)
@@ -213,7 +215,7 @@ def _with_cuts(task: Task, axis: Axis, slabs: int) -> Axis:
 
 
 def _windows(task: Task, home: Side) -> list[Axis]:
-    """One axis for each band; of a distance, the dimensions along which rows spread most."""
+    """One axis for each band; for a distance, the dimensions with the largest spread."""
     axes: list[Axis] = []
     for predicate in task.condition.strategy.predicates:
         match predicate:
@@ -225,7 +227,7 @@ def _windows(task: Task, home: Side) -> list[Axis]:
 
 
 def _widest(task: Task, keys: tuple[Expression, ...]) -> list[tuple[int, int | None]]:
-    """Which coordinates spread most among left rows: which key, and which of its elements, if keys are lists."""
+    """The coordinates with the largest spread among left rows: the key, and its element if keys are lists."""
     _, columns = keyed_rows(task.condition, Side.LEFT, task.samples[0].batch, keys)
     if types.is_list(columns[0].type):
         dimensions = int(list_lengths(columns[0]).max(initial=1))
@@ -241,7 +243,9 @@ def _spread(values: Floats) -> float:
 
 
 def _beginnings(task: Task, home: Side, lengths: tuple[float, ...]) -> list[Axis]:
-    """Intervals of one side where they begin; a partner begins at most the longest of them earlier, or inside it."""
+    """The starts of one side's intervals. A partner starts inside, or earlier by at most the longest partner's
+    length.
+    """
     axes: list[Axis] = []
     for overlap, longest in zip(_overlaps(task), lengths, strict=True):
         mine, theirs = _intervals(overlap, home)

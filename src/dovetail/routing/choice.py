@@ -1,15 +1,15 @@
-"""Which router sends rows to cells: every candidate routes the sample, and the one with the least work is taken.
+"""Chooses a router: every candidate routes the sample, and the one with the least work is taken.
 
-The work is what the busiest task has to do plus the fair share of everything, counted in rows that arrive and pairs
-that are found. So a router that copies rows too often loses, and one that fills a single cell does, too.
+The work is that of the busiest task plus the average over all tasks, counted in rows received and pairs found. So a
+router loses if it copies rows too often, and also if it fills a single cell.
 
-There is no sample of windowed streams when a query starts; the class of predicate decides:
+Windowed streams have no sample when a query starts. The class of predicate decides:
 
-    equality             hash of the keys: a row is in one cell
-    bands, distances     stripes, where there are enough cells that a row skips most of them
-    anything else        None: every row visits all cells, which take turns keeping them
+    equality             hash of the keys: a row goes to one cell
+    bands, distances     stripes, if there are so many cells that a row skips most of them
+    anything else        None: every row visits all cells, which store rows in turn
 
-Rows of which it matters are stored in one cell at most, which can tell whether they have a partner.
+If a row's partners are tracked, it is stored in at most one cell, which can tell whether it has one.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from dovetail.routing.candidates import Task, candidates
 from dovetail.routing.grid import GridRouter, Slabs, WindowAxis, band_axis, distance_axis
 from dovetail.routing.routers import HashRouter, Router, Spread, UnionRouter, Visits, home_cells
 
-PAIR = 0.2  # the work of a result, in rows
-FEW = 1024  # rows of a sample whose pairs are listed
-PAIRS = 1 << 14  # of them that are placed in cells
-UNEVEN = 2.0  # times the average that a cell may have before it is split
-FAR = 2.0**50  # stripes from zero: beyond, neighbours cannot be told apart. Visitors look everywhere, from halfway on
+PAIR = 0.2  # the cost of a result, in rows
+FEW = 1024  # rows of a sample whose pairs are enumerated
+PAIRS = 1 << 14  # how many of these pairs are assigned to cells
+UNEVEN = 2.0  # a cell is split if it has more than this many times the average
+FAR = 2.0**50  # stripes from zero; beyond, neighbours are indistinguishable. From half of it, rows visit all cells
 
 Loads = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 
 class Routing(NamedTuple):
-    """A router, how much work each of its cells has, and why it was taken."""
+    """A router, the work in each of its cells, and why it was chosen."""
 
     router: Router
     loads: Loads
@@ -65,9 +65,9 @@ def choose_router(task: Task) -> Routing:
 
 
 def _union(task: Task) -> Routing:
-    """Every alternative by its own router."""
+    """Every alternative with its own router."""
     branches = task.condition.branches
-    samples = replace(task.samples[0], reach=None), replace(task.samples[1], reach=None)  # it is that of the whole
+    samples = replace(task.samples[0], reach=None), replace(task.samples[1], reach=None)  # `reach` is of the whole
     parts = [choose_router(replace(task, condition=one, samples=samples, by_branch=False)) for one in branches]
     names = ", ".join(f"by {part.choice.name} for {one.text}" for one, part in zip(branches, parts, strict=True))
     router = UnionRouter(branches, tuple(part.router for part in parts))
@@ -75,7 +75,7 @@ def _union(task: Task) -> Routing:
 
 
 def in_tasks(loads: Loads, tasks: int) -> list[int]:
-    """The task of each cell: heavy cells first, each to the task that has the least to do."""
+    """The task of each cell. Heavy cells are assigned first, each to the task with the least work."""
     filled = np.zeros(max(1, min(tasks, len(loads))))
     chosen = [0] * len(loads)
     for cell in np.argsort(-loads, kind="stable").tolist():
@@ -90,7 +90,7 @@ def _work(task: Task, loads: Loads) -> float:
 
 
 class _Pairs(NamedTuple):
-    """Matching pairs by row of the samples, and how many pairs each of them stands for."""
+    """Matching pairs by row of the samples, and the number of pairs that each of them represents."""
 
     rows: tuple[Places, Places]
     weight: float
@@ -119,7 +119,7 @@ def _some(sample: Sample, seed: int, few: int) -> Places:
 
 
 def _measure_routing(task: Task, pairs: _Pairs, router: Router, choice: Choice) -> Routing:
-    """The candidate with its loads; crowded cells of a grid are split."""
+    """The candidate with its loads. Overloaded cells of a grid are split."""
     loads = _loads(task, pairs, router)
     fair = float(loads.sum()) / task.tasks
     if isinstance(router, GridRouter) and loads.max(initial=0.0) > UNEVEN * fair:
@@ -132,7 +132,7 @@ def _measure_routing(task: Task, pairs: _Pairs, router: Router, choice: Choice) 
 
 
 def expected_pairs(task: Task, router: Router) -> Loads:
-    """The number of pairs in each cell, by as much of the sample as is needed for enough of them."""
+    """The number of pairs in each cell, from as much of the sample as is needed to find enough pairs."""
     pairs = _sample_pairs(task)
     seen = len(pairs.rows[0])
     if seen < PAIRS:
@@ -162,7 +162,7 @@ def _estimate_loads(task: Task, pairs: _Pairs, router: Router) -> tuple[Loads, L
 
 
 def _meeting_places(visits: Visits, wanted: Places, rows: int, cells: int) -> Places:
-    """For each wanted row and each cell that it visits: its place among the wanted ones and the cell, as one number."""
+    """For each wanted row and each cell that it visits: the row's position in `wanted` and the cell, as one number."""
     counts = np.bincount(visits.rows, minlength=rows)
     starts = np.cumsum(counts) - counts
     times = counts[wanted]
@@ -173,7 +173,7 @@ def _meeting_places(visits: Visits, wanted: Places, rows: int, cells: int) -> Pl
 
 @dataclass(frozen=True, slots=True)
 class StripeRouter:
-    """A row of one stream is at home in the cell of its stripe; rows of the other visit the stripes in reach."""
+    """Rows of one stream go to the cell of their stripe. Rows of the other visit the stripes in reach."""
 
     condition: Condition
     axis: WindowAxis
@@ -200,7 +200,7 @@ class StripeRouter:
         return np.where(near, self._cells(np.where(near, stripes, 0.0)), 0).astype(np.int32)
 
     def _visits(self, low: Floats, high: Floats) -> tuple[Slabs, Slabs]:
-        """Which rows visit which cells, each once, by the ends of their ranges."""
+        """Which rows visit which cells, without duplicates, from the ends of their ranges."""
         low, high = np.floor(low / self.width), np.floor(high / self.width)
         near = (np.abs(low) < FAR / 2) & (np.abs(high) < FAR / 2) & (high - low < self.cells)
         few, many = np.flatnonzero(near), np.flatnonzero(~near)
@@ -217,12 +217,13 @@ class StripeRouter:
 
 
 MANY = 8
-"""The number of cells from which stripes are cheaper: a row is sent to three at most. Stripes may be skewed, round-
-robin never is."""
+"""From this number of cells on, stripes are cheaper: a row visits at most three. They may be skewed, unlike
+round-robin.
+"""
 
 
 def window_router(condition: Condition, how: JoinType, cells: int) -> tuple[Router | None, Choice]:
-    """The router of joins within windows, for as many cells as `window_cells` says."""
+    """The router of a windowed join. `cells` is the number that `window_cells` returns."""
     if condition.equalities:
         why = "equal keys share a cell; the other cells only receive the arrival"
         return HashRouter(condition, cells), Choice("hash", why)
@@ -247,12 +248,12 @@ def window_router(condition: Condition, how: JoinType, cells: int) -> tuple[Rout
 
 
 def home_side(how: JoinType) -> Side:
-    """The side whose rows are in one cell each."""
+    """The side whose rows go to one cell each."""
     return how.tracked[0] if how.tracked else Side.LEFT
 
 
 def window_cells(condition: Condition, how: JoinType, cells: int) -> int:
-    """How many of the cells can be used: without equal keys, no cell but an only one knows of all partners of both."""
+    """How many of the cells can be used. Without equal keys, only a single cell can know all partners of both sides."""
     return 1 if how is JoinType.FULL and not condition.equalities else cells
 
 

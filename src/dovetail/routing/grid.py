@@ -1,21 +1,21 @@
-"""A grid: rows visit the cells that they touch, and any two matching rows share exactly one.
+"""Grid router: rows visit the cells that they touch, and any two matching rows share exactly one.
 
 Each axis is cut into slabs, by values of a sample. There are two kinds of axes:
 
-    Window   r.x + low <= l.x <= r.x + high       One side is at home in the slab of its value; a row of the other
-             bands, distances                     visits every slab in which a partner can be: its neighbours.
+    Window   r.x + low <= l.x <= r.x + high       Rows of one side (home) are in the slab of their value. A row of the
+             bands, distances                     other side visits every slab in which a partner can be.
 
-    CellSpan     l.low < r.high and l.high > r.low    Two intervals that meet: the later one begins inside the other.
-             overlaps, rectangles                 Where it begins is the reference point; its slab is where they meet.
+    CellSpan     l.low < r.high and l.high > r.low    Of two overlapping intervals, one begins inside the other. Its
+             overlaps, rectangles                 start is the reference point: the pair is found in that slab.
 
         slab     1     |     2     |     3
-        left        |------------------|          part 0: left rows where they begin, right ones wherever they are
-        right          |     |---|     |          part 1: left rows where they are but did not begin, right ones where
-                                                          they begin
-    On a span every slab has two parts, so that the reference point needs no check: with both sides in all slabs that
-    they touch, a pair would meet wherever it stays together. With several axes a cell is one slab and part of each.
+        left        |------------------|          part 0: left rows where they begin, right rows in all their slabs
+        right          |     |---|     |          part 1: left rows in all slabs but the first, right rows where they
+                                                          begin
+    On a span every slab has two parts, so the reference point needs no check. If both sides were in all slabs that they
+    touch, a pair would be found in every slab that both touch. With several axes a cell is one slab and part of each.
 
-A cell that would get too much is split: one side is dealt out to its pieces, the other visits all of them.
+An overloaded cell is split: one side is distributed over its pieces, the other visits all of them.
 
 Dittrich, Seeger, Data redundancy and duplicate detection in spatial join processing, ICDE 2000 (reference points);
 DeWitt, Naughton, Schneider, An evaluation of non-equijoin algorithms, VLDB 1991 (ranges with neighbours).
@@ -51,8 +51,8 @@ from dovetail.kernels.boxes import ranges
 from dovetail.routing.routers import Spread, Visits
 
 Slabs = NDArray[np.int64]
-Cuts = NDArray[Any]  # where slabs begin, but for the first: doubles for windows, codes for spans
-Range = tuple[Slabs, Slabs]  # the first and the last slab of each row; none if the last is less
+Cuts = NDArray[Any]  # starts of the slabs, except for the first: doubles for windows, codes for spans
+Range = tuple[Slabs, Slabs]  # the first and the last slab of each row; empty if last < first
 
 DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors of sums, with a margin
 
@@ -63,16 +63,16 @@ def _no_cuts() -> Cuts:
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
-    """Rows of side `home` are in one slab, by `at`; those of the other wherever first + low <= at <= last + high."""
+    """Rows of side `home` are in one slab, by `at`. Others visit all slabs with first + low <= at <= last + high."""
 
     home: Side
     at: Expression
-    first: Expression  # of the other side, as is `last`
+    first: Expression  # of the other side, like `last`
     last: Expression
     low: float
     high: float
-    slack: float = DOUBLE  # relative error of sums; more than needed only costs a few visits
-    element: int | None = None  # of keys that are lists
+    slack: float = DOUBLE  # relative error of sums; a larger value only costs a few visits
+    element: int | None = None  # of list keys
     cuts: Cuts = field(default_factory=_no_cuts)
 
     parts = 1
@@ -85,7 +85,7 @@ class WindowAxis:
         return [self.at] if side is self.home else [self.first, self.last]
 
     def places(self, columns: list[pa.Array]) -> Floats:
-        """Where rows are on this axis, going by the first of their keys."""
+        """The positions of rows on this axis, by the first of their keys."""
         return numbers(columns[0]) if self.element is None else element_of(columns[0], self.element)
 
     def ranges(self, side: Side, columns: list[pa.Array]) -> list[Range]:
@@ -98,7 +98,7 @@ class WindowAxis:
         return [(begin, end)]
 
     def reach(self, columns: list[pa.Array]) -> tuple[Floats, Floats]:
-        """Between which values the partners of rows of the other side can be."""
+        """The range of values in which the partners of rows of the other side can be."""
         first, last = self.places(columns), self.places(columns[1:])
         with np.errstate(invalid="ignore", over="ignore"):
             low = first + self.low - self.slack * (np.abs(first) + abs(self.low))
@@ -108,7 +108,7 @@ class WindowAxis:
 
 @dataclass(frozen=True, slots=True)
 class CellSpan:
-    """Intervals that meet. One that ends before it begins is taken for the point where it ends."""
+    """Intervals that overlap. One that ends before it starts is treated as the point where it ends."""
 
     left: Interval
     right: Interval
@@ -125,7 +125,7 @@ class CellSpan:
         return [interval.low, interval.high]
 
     def places(self, columns: list[pa.Array]) -> Words:
-        """Where rows begin."""
+        """The positions where rows start."""
         return np.minimum(rough_codes(columns[0]), rough_codes(columns[1]))
 
     def ranges(self, side: Side, columns: list[pa.Array]) -> list[Range]:
@@ -143,8 +143,8 @@ Axis = WindowAxis | CellSpan
 class GridRouter:
     condition: Condition
     axes: tuple[Axis, ...]
-    pieces: NDArray[np.int64] | None = None  # of each cell of the grid; None: one
-    dealt: Side = Side.LEFT  # whose rows are dealt out to the pieces of a cell
+    pieces: NDArray[np.int64] | None = None  # per cell of the grid; None: one each
+    dealt: Side = Side.LEFT  # the side whose rows are distributed over the pieces of a cell
 
     @property
     def grid_cells(self) -> int:
@@ -171,7 +171,7 @@ class GridRouter:
         return found if self.pieces is None else self._in_pieces(side, found, spread, self.pieces)
 
     def _visits(self, rows: Rows, chosen: Sequence[tuple[int, Range]]) -> Visits:
-        """All cells of the chosen part of each axis, whose slabs are in the row's ranges."""
+        """All cells of the chosen part of each axis whose slabs are in the row's ranges."""
         places, cells = np.arange(len(rows)), np.zeros(len(rows), np.int64)
         for axis, (part, (first, last)) in zip(self.axes, chosen, strict=True):
             if first is last and len(places) == len(first):  # at home: one slab each
@@ -211,7 +211,7 @@ def band_axis(band: Band, home: Side) -> WindowAxis:
 
 
 def distance_axis(distance: Distance, home: Side, key: int, element: int | None) -> WindowAxis:
-    """One coordinate: a key of each side, and which of its elements, if keys are lists."""
+    """An axis of one coordinate: a key of each side, and its element if keys are lists."""
     assert isinstance(distance.radius, Literal)
     reach = float(distance.radius.value) * (1 + SINGLE)
     return _axis(home, (distance.left[key], distance.right[key]), -reach, reach, _slack(distance), element)

@@ -1,4 +1,4 @@
-"""Routers send rows to cells: their contract, and those that need no order of the keys."""
+"""Routers send rows to cells. Defines the interface, and the routers that do not need ordered keys."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from dovetail.matching.equal_keys import HashKeys
 from dovetail.matching.links import Attribute, attributes_of, encode_keys, equal_attributes, links_of
 
 Spread = NDArray[np.int64]
-"""One number per row that decides between equivalent cells. It must not change when a task runs again."""
+"""One number per row that chooses between equivalent cells. It must be the same when a task is retried."""
 
-FEWEST = 20  # times a key must be in a sample to be believed heavy
+FEWEST = 20  # a key counts as heavy only if it is at least this often in a sample
 
 
 class Visits(NamedTuple):
@@ -34,26 +34,26 @@ class Visits(NamedTuple):
     cells: NDArray[np.int32]
 
     def by_cell(self) -> NDArray[np.int64]:
-        """Visits in the order of their cells."""
+        """Order of the visits by cell."""
         return order_by_count(self.cells, int(self.cells.max(initial=0)))
 
 
 class Router(Protocol):
-    """Decides by looking at one row at a time. Any two matching rows share exactly one cell."""
+    """Decides for one row at a time. Any two matching rows share exactly one cell."""
 
     @property
     def cells(self) -> int:
-        """Cells are numbered from 0 to this number, exclusive."""
+        """The number of cells. They are numbered from 0."""
 
     @property
     def needs_spread(self) -> bool:
-        """Whether it uses `spread` at all, so that the caller must see to a repeatable one."""
+        """Whether it uses `spread`. If so, the caller must provide the same values on a retry."""
 
     def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits: ...
 
 
 class Heavy(NamedTuple):
-    """A key that is split: which side is dealt out, and over how many cells."""
+    """A heavy key: the side that is distributed, and over how many cells."""
 
     side: Side
     parts: int
@@ -108,9 +108,9 @@ def home_cells(hashes: NDArray[np.int64], cells: int) -> NDArray[np.int32]:
 def heavy_keys(
     condition: Condition, samples: Sequence[tuple[pa.RecordBatch, float]], cells: int, unique: Side | None = None
 ) -> dict[int, Heavy]:
-    """Keys with more rows than half a cell should have, by samples and what each of their rows stands for.
+    """Keys with more rows than half a cell should have, estimated from samples and their weights.
 
-    Rows of side `unique` may visit one cell only: it is the one that is dealt out.
+    Rows of side `unique` may visit only one cell, so this side is the one to distribute.
     """
     counts = [_frequent(condition, side, *samples[side]) for side in Side]
     fair = max(1.0, sum(batch.num_rows * weight for batch, weight in samples) / cells)
@@ -125,7 +125,7 @@ def heavy_keys(
 
 
 def _frequent(condition: Condition, side: Side, batch: pa.RecordBatch, weight: float) -> dict[int, float]:
-    """Estimated rows by hash, of keys that are often in the sample."""
+    """Estimated rows by hash, for keys that are frequent in the sample."""
     hashes, times = np.unique(HashKeys(condition).hash(side, batch).hashes, return_counts=True)
     often = times >= FEWEST
     return dict(zip(hashes[often].tolist(), (times[often] * weight).tolist(), strict=True))
@@ -135,11 +135,11 @@ def _frequent(condition: Condition, side: Side, batch: pa.RecordBatch, weight: f
 class OneBucketRouter:
     """1-bucket: a grid of cells in which any two rows share one cell, for any condition.
 
-                     right rows, dealt out to columns
-                     |    |    |
-        left rows  --+----+----+--   a left row visits its line of the grid, a right row its column:
-        dealt out  --+----+----+--   they share exactly one cell
-        to lines
+                         right rows, distributed over columns
+                         |    |    |
+        left rows,     --+----+----+--   a left row visits its row of the grid, a right row its column:
+        distributed    --+----+----+--   they share exactly one cell
+        over grid rows
 
     Okcan and Riedewald, Processing theta-joins using MapReduce, SIGMOD 2011.
     """
@@ -158,7 +158,7 @@ class OneBucketRouter:
 
     @classmethod
     def best_shape(cls, condition: Condition, cells: int, left_rows: float, right_rows: float) -> OneBucketRouter:
-        """The grid of at most `cells` cells in which a cell gets the fewest rows."""
+        """The grid of at most `cells` cells with the fewest rows per cell."""
         shapes = [(lines, cells // lines) for lines in range(1, cells + 1)]
         lines, columns = min(shapes, key=lambda shape: left_rows / shape[0] + right_rows / shape[1])
         return cls(condition, lines, columns)
@@ -177,18 +177,18 @@ class OneBucketRouter:
 
 @dataclass(frozen=True, slots=True)
 class UnionRouter:
-    """Union: the alternatives of a disjunction, each by a router of its own.
+    """Union: the alternatives of a disjunction, each with its own router.
 
         l.a = r.a OR l.b = r.b     cells 0..3   hash of a; in them l.a = r.a is joined
                                    cells 4..7   hash of b; in them l.b = r.b, without what l.a = r.a finds
 
-    A row visits cells of every alternative, and two rows may share several cells. A cell joins its alternative only,
-    and no pair satisfies two. For join types that track partners the rows of a side would have to be in one cell: not
-    here.
+    A row visits cells of every alternative, and two rows may share several cells. A cell joins only its own
+    alternative, without pairs of earlier ones, so no pair is found twice. Join types that track partners are not
+    supported: they need all partners of a row in one cell.
     """
 
     branches: tuple[Condition, ...]
-    routers: tuple[Router, ...]  # one for each
+    routers: tuple[Router, ...]  # one per alternative
 
     @property
     def cells(self) -> int:
@@ -199,7 +199,7 @@ class UnionRouter:
         return any(router.needs_spread for router in self.routers)
 
     def branch(self, cell: int) -> Condition:
-        """What is joined in a cell."""
+        """The condition that a cell joins."""
         ends = list(accumulate(router.cells for router in self.routers))
         return self.branches[bisect_right(ends, cell)]
 
@@ -215,14 +215,14 @@ class UnionRouter:
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """Places `share` many; by the key of some inputs, or one input dealt out."""
+    """A dimension with `share` positions: by the key of some inputs, or with one input distributed over it."""
 
     share: int
     keys: Mapping[str, Attribute]
     dealt: str | None = None
 
     def places(self, alias: str) -> bool:
-        """Whether rows of an input have a place in it."""
+        """Whether rows of an input have a position in it."""
         return alias in self.keys or alias == self.dealt
 
 
@@ -230,12 +230,12 @@ class Dimension:
 class Hypercube:
     """Hypercube: rows of several inputs that match share exactly one cell of a grid of many dimensions.
 
-        one dimension for each group of attributes that are equal to each other, and for each input that is dealt out
-        a row's place in a dimension is the hash of its key, or its number where it is dealt out;
-        in dimensions that it has no place in, it visits every one: small inputs are copied, large ones are not
+        one dimension for each group of attributes that are equal to each other, and for each distributed input
+        a row's position in a dimension is the hash of its key, or its number if the input is distributed;
+        in dimensions where it has no position, it visits all: small inputs are copied, large ones are not
 
-    The cells of a dimension are its share. Of all shares whose product is the number of cells, those that give a cell
-    the fewest rows are taken. Afrati and Ullman, Optimizing joins in a map-reduce environment, EDBT 2010.
+    The size of a dimension is its share. Of all shares whose product is the number of cells, those with the fewest rows
+    per cell are used. Afrati and Ullman, Optimizing joins in a map-reduce environment, EDBT 2010.
     """
 
     graph: Graph
@@ -246,7 +246,7 @@ class Hypercube:
         return prod(dimension.share for dimension in self.dimensions)
 
     def needs_spread(self, alias: str) -> bool:
-        """Whether it uses `spread` for an input, so that the caller must see to a repeatable one."""
+        """Whether it uses `spread` for an input. If so, the caller must provide the same values on a retry."""
         return any(dimension.dealt == alias and dimension.share > 1 for dimension in self.dimensions)
 
     def route(self, alias: str, batch: pa.RecordBatch, spread: Spread) -> tuple[pa.RecordBatch, Visits]:
@@ -272,7 +272,7 @@ class Hypercube:
 
 
 def hypercube(graph: Graph, rows: Mapping[str, int], cells: int) -> Hypercube:
-    """The shares that give a cell the fewest rows; of those, the fewest copies."""
+    """The shares with the fewest rows per cell; among equals, with the fewest copies."""
     groups = [{a.alias: a for a in group} for group in equal_attributes(links_of(graph))]
     candidates = [Dimension(1, group) for group in groups] + [Dimension(1, {}, alias) for alias in graph.aliases]
 
@@ -289,7 +289,7 @@ def hypercube(graph: Graph, rows: Mapping[str, int], cells: int) -> Hypercube:
 
 
 def _shares(dimensions: int, cells: int) -> Iterator[tuple[int, ...]]:
-    """Shares of each dimension whose product is at most the number of cells: powers of two, and all of them in one."""
+    """Candidate shares with a product of at most `cells`: powers of two, and all cells in one dimension."""
     if dimensions == 0:
         yield ()
         return

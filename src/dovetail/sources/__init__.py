@@ -1,11 +1,11 @@
-"""How rows arrive: from tables, readers and remote sources.
+"""Sources of rows: files, URLs, Arrow Flight servers and PostgreSQL.
 
     dovetail.sources.flight("grpc://host:8815", "orders")                      for dovetail.progressive
     dovetail.sources.postgres("postgresql://host/db", table="orders", key="id")
     dovetail.sources.csv("https://host/orders.csv", rows=1_000_000)            also for dovetail.join
     dovetail.sources.parquet("orders/", columns=["id", "amount"])             also for dovetail.join
 
-Anything that follows the protocol `Source` is one as well.
+Any object that implements the protocol `Source` is a source as well.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __getattr__ = lazy_attributes(
 
 
 def parquet(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Source:
-    """A Parquet file, or a directory of them in the order of their names: all columns, or some.
+    """Read a Parquet file, or a directory of them in the order of their names. `columns` selects columns.
 
     Example:
         >>> import dovetail, pyarrow as pa, pyarrow.parquet as pq, tempfile
@@ -57,11 +57,11 @@ def csv(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = 30.0,
 ) -> Source:
-    """A CSV file of this machine or of an http or https URL, read piece by piece. Its first line has the names.
+    """Read a CSV file from a local path or an http(s) URL, in pieces. The first line has the column names.
 
-    Types are those of the first piece (128 kB), or those that `schema` gives. Nothing between two commas is null. With
-    `rows`, how many there are, estimates are possible. After a failure the source resumes at the next record, if the
-    server takes ranges. `headers` go with every request (`Authorization`, for instance).
+    Types are inferred from the first piece (128 kB), unless `schema` gives them. An empty field is null. Pass the
+    number of rows as `rows` to get estimates. After a failure the source resumes at the next record, if the server
+    supports range requests. `headers` are sent with every request (`Authorization`, for instance).
 
     Example:
         >>> import dovetail, pyarrow as pa, pathlib, tempfile
@@ -87,10 +87,10 @@ def json(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = 30.0,
 ) -> Source:
-    """Newline-delimited JSON, an object in each line, of this machine or of an http or https URL.
+    """Read newline-delimited JSON, one object per line, from a local path or an http(s) URL.
 
-    Arguments are those of `csv`. Columns are those of the first piece (128 kB), or those of `schema`; a line
-    without one has null there.
+    Arguments are those of `csv`. Columns are those of the first piece (128 kB), or of `schema`. A column missing from a
+    line is null.
     """
     from dovetail.sources.byte_streams import byte_stream
     from dovetail.sources.text_files import JsonSource
@@ -106,12 +106,12 @@ def flight(
     headers: Mapping[str, str] | None = None,
     **connection: Any,
 ) -> Source:
-    """A dataset of an Arrow Flight server, by path (text) or command (bytes).
+    """Read a dataset of an Arrow Flight server, given by path (text) or command (bytes).
 
     After a failure the source resumes at the next row if the server supports it, as `dovetail.sources.flight_server`
-    does. Any other server is read again from the start, if `same_order` asserts that it always sends the same rows in
-    the same order; otherwise it cannot be resumed. `headers` go with every call (`authorization`, for instance),
-    `connection` is what `pyarrow.flight.connect` takes, such as `tls_root_certs`.
+    does. Other servers are read again from the start if `same_order` asserts that they always send the same rows in the
+    same order; otherwise the source cannot be resumed. `headers` are sent with every call (`authorization`, for
+    instance). `connection` takes the arguments of `pyarrow.flight.connect`, such as `tls_root_certs`.
 
     Example:
         >>> import dovetail, pyarrow as pa
@@ -133,9 +133,9 @@ def postgres(
     key: str | Sequence[str] | None = None,
     batch_rows: int = 4096,
 ) -> Source:
-    """The rows of a PostgreSQL query or table. Needs the extra `postgres`.
+    """Read the rows of a PostgreSQL query or table. Needs the extra `postgres`.
 
-    `key` is one or several columns that are unique and not null, best with an index: rows arrive in its order, and
+    `key` is one or more columns that are unique and not null, preferably with an index. Rows arrive in key order, and
     after a failure the source resumes after the last key. Without a key it cannot be resumed.
 
         orders = dovetail.sources.postgres("postgresql://reader@db.example/shop", table="orders", key="id")

@@ -1,19 +1,19 @@
-"""Tables behind an Arrow Flight server.
+"""Reads tables from an Arrow Flight server.
 
-    get_flight_info(dataset)  -->  schema, number of rows, whether the server goes on at a row
+    get_flight_info(dataset)  -->  schema, number of rows, whether reading can start at a row
     do_get(ticket)            -->  record batches
 
-A server that marks its answer with OFFSETS (`dovetail.sources.flight_server` does) takes tickets that name the row to
-begin with, so that nothing is sent twice after a break. GROWING says so, too, and that more rows are still to come: the
-stream lasts until they have, and only then the answer is OFFSETS. From any other server the rows are read again from
-the start and those that came before are skipped; that is right only if it always gives the same rows in the same order,
-so the caller has to say so.
+A server that marks its answer with OFFSETS (as `dovetail.sources.flight_server` does) accepts tickets with the row to
+start at, so nothing is sent twice after a break. GROWING means the same, but more rows are still to come: the stream
+stays open until they have arrived, and only then is the answer OFFSETS. Other servers are read again from the start,
+and known rows are skipped. This is correct only if they always send the same rows in the same order, so the caller has
+to assert it.
 
-How many rows a server announces is how many there must be: a stream that ends before is a break, even if it ends
-without an error, and one with more rows is an error. -1 announces nothing.
+A stream must have as many rows as the server announces: one with fewer is a break, even if it ends without an error,
+and one with more is an error. -1 announces nothing.
 
-A server may say that its rows are at other places. Headers, which may have a token in them, go to such a place only if
-it is encrypted, or on the host that was named.
+A server may redirect to other locations. Headers, which may contain a token, are sent there only if the connection is
+encrypted or the host is the given one.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ FINAL = (
 """Errors that a retry cannot fix."""
 TLS = "grpc+tls"
 SAME_CONNECTION = "arrow-flight-reuse-connection"
-ANSWER_S = 30.0  # to say what a dataset is
+ANSWER_S = 30.0  # for describing a dataset
 CHANNEL = [
-    ("grpc.use_local_subchannel_pool", 1),  # a new connection tries at once, also after others have failed
-    ("grpc.keepalive_time_ms", 300_000),  # notices a peer that vanished; servers take more frequent pings for an attack
+    ("grpc.use_local_subchannel_pool", 1),  # a new connection tries at once, even if others have failed
+    ("grpc.keepalive_time_ms", 300_000),  # detects a vanished peer; servers treat more frequent pings as an attack
     ("grpc.keepalive_timeout_ms", 20_000),
 ]
 
@@ -54,12 +54,12 @@ CHANNEL = [
 T = TypeVar("T")
 
 Endpoints = Callable[[Any], Iterator[tuple[Any, list[Any]]]]
-"""From what a server says of a dataset to tickets and where to hand them in."""
+"""Turns a server's description of a dataset into tickets and the locations to send them to."""
 
 
 class Available(NamedTuple):
     rows: int
-    ended: bool  # there will be no more
+    ended: bool  # no more rows will come
 
 
 class FlightSource:
@@ -74,8 +74,8 @@ class FlightSource:
         batch_rows: int | None = None,
         **connection: Any,
     ) -> None:
-        place = redacted(location) if scheme_of(location) else HIDDEN  # not a path, whatever it is
-        self.name = f"{place}, {dataset!r}"  # it appears in errors and reports
+        place = redacted(location) if scheme_of(location) else HIDDEN  # not an address: hide it
+        self.name = f"{place}, {dataset!r}"  # shown in errors and reports
         self.batch_rows = batch_rows
         self._location = location
         self._dataset = dataset
@@ -88,7 +88,7 @@ class FlightSource:
         except (SourceError, ConnectionError) as error:
             raise SourceError(f"cannot read {self.name}: {error}.") from None
         self.schema: pa.Schema = info.schema
-        self.rows: int = -1 if info.app_metadata == GROWING else info.total_records  # -1: not known
+        self.rows: int = -1 if info.app_metadata == GROWING else info.total_records  # -1: unknown
         self.offsets = isinstance(dataset, str) and info.app_metadata in (OFFSETS, GROWING)
         self.resumable = self.offsets or same_order
 
@@ -96,12 +96,12 @@ class FlightSource:
         return FlightReading(self, position or 0, until)
 
     def available(self) -> int | None:
-        """How many rows there are now, if the server knows."""
+        """The current number of rows, if the server knows it."""
         rows = int(self.ask(self.info).total_records)
         return None if rows < 0 else rows
 
     def available_rows(self) -> Available:
-        """The same where the server takes offsets, and whether that is all."""
+        """The current number of rows and whether it is final, if the server supports offsets."""
         info = self.ask(self.info)
         if not info.schema.equals(self.schema):
             raise SourceError("its columns have changed")
@@ -111,7 +111,7 @@ class FlightSource:
         return len(self.ask(self.info).endpoints)
 
     def ask(self, question: Callable[[Any], T]) -> T:
-        """What the server answers on a connection of its own; its errors in our words."""
+        """The server's answer, over a separate connection. Errors are ours."""
 
         def answer() -> T:
             with self.connect() as client:
@@ -120,10 +120,10 @@ class FlightSource:
         return self.in_our_words(answer)
 
     def in_our_words(self, action: Callable[[], T]) -> T:
-        """What an action gives. Of an error of Flight only the message is kept, without what may be secret.
+        """Run an action. Of a Flight error only the message is kept, without secrets.
 
-        An answer that will not change is a SourceError, which ends the trying. Neither is raised while Flight's own
-        error is handled: that would be shown with it.
+        A permanent failure is a SourceError, which is not retried. It is raised outside the handler of Flight's own
+        error, which would be shown with it otherwise.
         """
         try:
             return action()
@@ -141,7 +141,7 @@ class FlightSource:
         return flight.connect(location or self._location, **self._connection)
 
     def choose_place(self, places: list[Any]) -> Any:
-        """One of the places where rows are that may see what is sent with a call; None: the server that was asked."""
+        """A location of the rows to which the headers may be sent. None: the server that was asked."""
         asked = urlsplit(self._location)
         for place in places:
             uri = place.uri.decode()
@@ -167,7 +167,7 @@ class FlightSource:
         return client.get_flight_info(made, self.options(ANSWER_S))
 
     def endpoints(self, info: Any, offset: int, until: int | None) -> Iterator[tuple[Any, list[Any]]]:
-        """Tickets and where to hand them in; no place means the server that was asked."""
+        """Tickets and the locations to send them to. No location means the server that was asked."""
         if self.offsets:
             yield flight.Ticket(ticket(str(self._dataset), offset, until)), []
             return
@@ -176,7 +176,7 @@ class FlightSource:
 
 
 class FlightReading:
-    """One pass over the rows from a position on, to the end or to another one."""
+    """One pass over the rows from a position to the end or to another position."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class FlightReading:
     ) -> None:
         self._source = source
         self._endpoints = endpoints
-        self._is_part = is_part  # of the rows that the server has announced
+        self._is_part = is_part  # of the announced rows
         self._stream: Any = None
         self._left = False
         self._pieces = self._read(position, until)
@@ -202,13 +202,13 @@ class FlightReading:
     def close(self) -> None:
         self._left = True
         if self._stream is not None:
-            self._stream.cancel()  # a read under way ends
+            self._stream.cancel()  # stops a read in progress
         self._pieces.close()
 
     def _read(self, position: int, until: int | None) -> Generator[Piece, None, None]:
         source, first = self._source, position
         skip = 0 if source.offsets else position
-        sent = position - skip  # the row behind all that has come, skipped or not
+        sent = position - skip  # the row after all that have been received, skipped or not
         most = until if source.offsets and until is not None else source.rows
         with source.connect() as client:
             info = source.info(client)
@@ -228,11 +228,11 @@ class FlightReading:
                         position += part.num_rows
                         yield Piece(part, position)
                     if position == until and not source.offsets:
-                        return  # it knows no other end than its own
+                        return  # the stream's own end is the only one it has
             self._check_end(client, sent, first, until)
 
     def _check_end(self, client: Any, sent: int, first: int, until: int | None) -> None:
-        """Tell the end from a break that looks like it: a server may end a stream early, without an error."""
+        """Distinguish the end from a break: a server may end a stream early, without an error."""
         source, rows = self._source, self._source.rows
         if source.offsets and until is None and rows < 0:
             info = source.info(client)
@@ -254,7 +254,7 @@ class FlightReading:
                 yield from self._stream_of(other, ticket_, [])
             return
         self._stream = client.do_get(ticket_, self._source.options())
-        if self._left:  # meanwhile
+        if self._left:  # closed meanwhile
             self._stream.cancel()
         for chunk in self._stream:
             if chunk.data is not None:
@@ -262,7 +262,7 @@ class FlightReading:
 
 
 class FlightEndpoint:
-    """One of several endpoints of a dataset, as a source: the rows behind its ticket, from the first to the last."""
+    """One of several endpoints of a dataset, as a source: the rows of its ticket."""
 
     def __init__(self, whole: FlightSource, number: int, of: int) -> None:
         self.name, self.schema, self.resumable = f"{whole.name}, endpoint {number}", whole.schema, whole.resumable
@@ -284,6 +284,6 @@ def _too_many(rows: int, *, asked_for: bool = False) -> SourceError:
 
 
 def ticket(name: str, offset: int, until: int | None = None) -> bytes:
-    """The rows of a dataset from this one on, all or up to another."""
+    """A ticket for the rows of a dataset from `offset` to the end, or to `until`."""
     wanted = {"name": name, "offset": offset} | ({} if until is None else {"rows": until - offset})
     return json.dumps(wanted).encode()

@@ -1,8 +1,8 @@
-"""The bytes of a file or of a URL, from any position on.
+"""Reads the bytes of a file or URL from any position.
 
-A server that takes ranges (`Accept-Ranges: bytes`) goes on where a connection broke; what it has must be the same then,
-by its ETag or date. Headers, which may have a token in them, go to the host that was named, and to no other that it
-sends us to. Messages have addresses without what may be secret in them.
+A server with range requests (`Accept-Ranges: bytes`) continues where a connection broke, if the ETag or date shows that
+the file is the same. Headers, which may contain a token, are sent to the given host, and not to others it redirects to.
+Messages show addresses without secrets.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from dovetail.errors import InputError, SourceError
 CHUNK_BYTES = 1 << 17
 TIMEOUT_S = 30.0
 PARTIAL = 206
-AGAIN = (408, 425, 429)  # of the answers below 500: those after which a retry may help
+AGAIN = (408, 425, 429)  # statuses below 500 after which a retry may help
 SERVER_ERROR = 500
-SAME = ("ETag", "Last-Modified")  # headers by which two answers are known to be of one file
+SAME = ("ETag", "Last-Modified")  # headers that show that two answers are of the same file
 
 
 class ByteStream(Protocol):
@@ -44,13 +44,13 @@ class ByteStream(Protocol):
     resumable: bool
 
     def chunks(self, position: int = 0) -> Iterator[bytes]:
-        """The bytes from a position on."""
+        """The bytes from a position to the end."""
 
 
 def byte_stream(
     place: str | os.PathLike[str], headers: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S
 ) -> ByteStream:
-    """The bytes at a path of this machine, or at an http or https URL."""
+    """The bytes of a local path, or of an http or https URL."""
     text = os.fspath(place)
     if scheme_of(text) in ("http", "https"):
         return _Url(text, headers or {}, timeout_s)
@@ -90,7 +90,7 @@ class _Url:
         self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
         self._timeout_s = timeout_s
         self._opener = _opener()
-        self._same: dict[str, str] | None = None  # what the first answer said of the file
+        self._same: dict[str, str] | None = None  # of the first answer
         self.resumable = False  # known after the first answer
 
     def chunks(self, position: int = 0) -> Iterator[bytes]:
@@ -137,7 +137,7 @@ class _Url:
 
 
 class _Redirects(HTTPRedirectHandler):
-    """To another host, without headers that were meant for the first; never from https to http."""
+    """Redirects to another host drop the caller's headers. Redirects from https to http are refused."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -153,7 +153,7 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _opener() -> OpenerDirector:
-    """For http and https only: no server may send us to a file."""
+    """Only http and https: a server must not redirect to a file."""
     opener = OpenerDirector()
     for handler in (ProxyHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, HTTPErrorProcessor, _Redirects):
         opener.add_handler(handler())

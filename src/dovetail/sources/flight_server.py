@@ -1,4 +1,4 @@
-"""A small Flight server for tables, from which a join that was interrupted can go on at the next row.
+"""A small Flight server for tables. An interrupted join can resume at the next row.
 
 python -m dovetail.sources.flight_server --port 8815 orders=orders.parquet customers=customers.parquet
 """
@@ -22,13 +22,13 @@ from dovetail.core.tables import dataset_of
 from dovetail.sources.arrow_flight import GROWING, OFFSETS, ticket
 from dovetail.sources.paced import Paced, PacedReading
 
-GATHER_S = 0.02  # rows that come within this time are sent together
+GATHER_S = 0.02  # rows that become available within this time are sent together
 
 
 class TableServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships no types
-    """Serves tables by name, all at once or each row when it is due. Its `port` is known once it is made.
+    """Serves tables by name, all rows at once or each row when it is due. `port` is known after construction.
 
-    `security`: certificates and middleware, as `pyarrow.flight.FlightServerBase` takes them.
+    `security`: certificates and middleware, as in `pyarrow.flight.FlightServerBase`.
     """
 
     def __init__(

@@ -14,13 +14,13 @@ from dovetail.sources.protocol import Piece
 
 Seconds = NDArray[np.float64]
 
-WAKE_S = 0.05  # to see whether the clock has started, or the reading was left
+WAKE_S = 0.05  # how often to check whether the clock has started, or the reading was closed
 
 
 class Paced:
-    """Emits row i `seconds[i]` after the source was started. Rows that are due together arrive together.
+    """Emits row i `seconds[i]` after the source was started. Rows due at the same time arrive together.
 
-    Opening it at the first row starts its clock. Before that, only rows with a time of 0 or less are due.
+    Opening it at the first row starts the clock. Before that, only rows with a time of 0 or less are due.
     """
 
     resumable = True
@@ -42,7 +42,7 @@ class Paced:
         return PacedReading(self, position or 0)
 
     def hold(self, still: bool) -> None:
-        """Stop the clock, or let it go on from where it stands."""
+        """Stop the clock, or let it continue."""
         if still and self._stands_at is None:
             self._stands_at = self.elapsed()
         elif not still and self._stands_at is not None:

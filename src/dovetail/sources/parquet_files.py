@@ -1,7 +1,7 @@
-"""Parquet files: larger than memory, read a few pages of a row group at a time.
+"""Reads Parquet files larger than memory, a few pages of a row group at a time.
 
-A directory is read file by file in the order of names; columns that stand in the names of directories (`year=2026/`)
-are constants of their files.
+The files of a directory are read in the order of names. Columns in directory names (`year=2026/`) are constants of
+their files.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from dovetail.errors import DovetailError, InputError, SourceError, StateError
 from dovetail.sources.protocol import Piece, Place, conform_schema
 from dovetail.storage.store import Entry, Store
 
-BATCH_ROWS, BATCH_BYTES = 1 << 15, 1 << 22  # of a source, at most; bytes by the files' statistics
+BATCH_ROWS, BATCH_BYTES = 1 << 15, 1 << 22  # of a source, at most; bytes are estimated from the files' statistics
 VARIABLE = frozenset(type_.id for type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()))
 FAR = 1 << 62
-FIRST_ROWS = 64  # that tell how long texts are
-BUFFER_BYTES = 1 << 20  # of a column that is read from a local file
-LOOKED_UP = 8  # files of a store
+FIRST_ROWS = 64  # read to estimate the length of texts
+BUFFER_BYTES = 1 << 20  # per column of a local file
+LOOKED_UP = 8  # files checked in an object store
 
 
 class ParquetSource:
-    """A source at rest: its rows are counted, and can be read from any position."""
+    """A source at rest: the number of rows is known, and reading can start at any position."""
 
     resumable = True
 
@@ -53,7 +53,7 @@ class ParquetSource:
 
     @cached_property
     def _row_bytes(self) -> int:
-        """By the statistics of the first row group; long texts have none, and some of them are read."""
+        """From the statistics of the first row group. Long texts have none, so some of them are read."""
         files = [fragment.metadata for fragment in self._fragments]
         known = row_bytes(files, self.schema)
         if not self.rows or _has_statistics(files, self.schema):
@@ -65,7 +65,7 @@ class ParquetSource:
         return self.rows * self._row_bytes
 
     def with_columns(self, columns: Sequence[str]) -> ParquetSource:
-        """The same rows with these columns only, in this order."""
+        """The same rows with only these columns, in this order."""
         chosen = copy(self)
         chosen.__dict__.pop("_row_bytes", None)
         chosen.schema = pa.schema([self.schema.field(name) for name in columns], self.schema.metadata)
@@ -82,7 +82,7 @@ class ParquetSource:
                 self._fragments[number], schema, most_rows, start - self._starts[number], self._counts[number]
             ):
                 yield Place(self._starts[number] + position, batch)
-                del batch  # before the next is read
+                del batch  # freed before the next one is read
             start = self._starts[number + 1]
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -97,7 +97,7 @@ class ParquetSource:
 
 
 def row_bytes(files: Iterable[pq.FileMetaData], schema: pa.Schema) -> int:
-    """About the bytes of a row of these columns, by the statistics of the first row group."""
+    """Approximate bytes per row of these columns, from the statistics of the first row group."""
     group = next((file.row_group(0) for file in files if file.num_row_groups), None)
     if group is None:
         return 0
@@ -108,7 +108,7 @@ def row_bytes(files: Iterable[pq.FileMetaData], schema: pa.Schema) -> int:
 
 
 def _width(field: pa.Field, leaves: list[Any]) -> int:
-    """About the bytes of a value: texts may be encoded in less, but are as long as the least and the greatest."""
+    """Approximate bytes per value. Texts may be encoded in fewer bytes; minimum and maximum show their length."""
     type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
     if not pa.types.is_nested(type_) and type_.id not in VARIABLE:
         return 1 + int(type_.bit_width) // 8
@@ -119,7 +119,9 @@ def _width(field: pa.Field, leaves: list[Any]) -> int:
 
 
 def _has_statistics(files: Iterable[pq.FileMetaData], schema: pa.Schema) -> bool:
-    """Whether they tell how long the texts are: Arrow writes none of long ones, which a dictionary may hold once."""
+    """Whether statistics show the length of texts. Arrow writes none for long ones, and a dictionary may hold them
+    once.
+    """
     group = next(file.row_group(0) for file in files if file.num_rows)
     return all(
         leaf.statistics is not None and leaf.statistics.has_min_max
@@ -129,7 +131,7 @@ def _has_statistics(files: Iterable[pq.FileMetaData], schema: pa.Schema) -> bool
 
 
 def _read_fragment(fragment: Any, schema: pa.Schema, most_rows: int, skip: int, rows: int) -> Iterator[Place]:
-    """The rows of a file after the first `skip`; it has as many as when the source was made."""
+    """The rows of a file after the first `skip`. Their number must be the same as when the source was made."""
     constants = ds.get_partition_keys(fragment.partition_expression)
     names = [name for name in schema.names if name not in constants]
     remote = not isinstance(fragment.filesystem, LocalFileSystem)
@@ -142,15 +144,15 @@ def _read_fragment(fragment: Any, schema: pa.Schema, most_rows: int, skip: int, 
 
 
 def _reading(*, remote: bool) -> dict[str, Any]:
-    """How a file is opened: Arrow would read all its row groups ahead, and each column of them as a whole.
+    """Options for reading a file. By default Arrow reads ahead all row groups, and whole columns.
 
-    Where every read is a request, a row group is read ahead.
+    If every read is a request, one row group is read ahead.
     """
     return {"pre_buffer": True} if remote else {"pre_buffer": False, "buffer_size": BUFFER_BYTES}
 
 
 def _complete(batch: pa.RecordBatch, constants: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
-    """The columns in the order of the schema, with those that are constant."""
+    """The columns in the order of the schema, including constant ones."""
     arrays = [
         pa.array([constants[field.name]] * batch.num_rows, field.type)
         if field.name in constants
@@ -170,7 +172,7 @@ def _field(schema: pa.Schema, column: str, name: str) -> pa.Field:
 
 
 def parquet_source(rows: Any, columns: Sequence[str] | None = None) -> ParquetSource | None:
-    """A path or a dataset as a source; None if it is something else. Parquet alone is read a piece at a time."""
+    """A path or a dataset as a source. None for anything else. Only Parquet can be read in pieces."""
     if isinstance(rows, ds.Dataset):
         return ParquetSource(rows, "dataset", columns)
     if not isinstance(rows, str | os.PathLike):
@@ -182,9 +184,9 @@ def parquet_source(rows: Any, columns: Sequence[str] | None = None) -> ParquetSo
 
 
 def file_rows(rows: Any) -> ParquetSource | pa.Table | None:
-    """A path as what can be joined: Parquet as a source, a file of another format as a table; None if it is no path.
+    """A path as an input: Parquet as a source, other formats as a table. None if it is not a path.
 
-    CSV, JSON, Arrow and ORC are read whole: their rows cannot be read by position.
+    CSV, JSON, Arrow and ORC files are read whole, because their rows cannot be read by position.
     """
     if isinstance(rows, str | os.PathLike) and format_of(path := input_path(rows)) != "parquet":
         return read_table(path)
@@ -192,7 +194,7 @@ def file_rows(rows: Any) -> ParquetSource | pa.Table | None:
 
 
 def group_sizes(metadata: pq.FileMetaData) -> tuple[int, ...]:
-    """How many rows each row group of a file has."""
+    """The number of rows in each row group of a file."""
     return tuple(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
 
 
@@ -207,9 +209,9 @@ def read_rows(
     use_threads: bool = True,
     by_group: bool = False,
 ) -> Iterator[Place]:
-    """Rows [start, stop) of a file, in order. `by_group`: what is read ahead is one row group, and not all of them.
+    """Rows [start, stop) of a file, in order. `by_group`: read ahead one row group instead of all of them.
 
-    Arrow reads a file whose pages have fewer rows than its footer announces without an error; here that is one.
+    If the pages have fewer rows than the footer announces, this is an error here, but not in Arrow.
     """
     groups: list[int] = []
     first = position = 0
@@ -239,7 +241,7 @@ def _other_rows(name: str, found: int, announced: int) -> SourceError:
 
 
 Stamp = tuple[int, int]
-"""The size of a file, and when it was written, in nanoseconds."""
+"""The size of a file, and its modification time in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,7 @@ class File:
     name: str  # in the store
     groups: tuple[int, ...]  # rows of its row groups
     stamp: Stamp
-    constants: Mapping[str, Any] = field(default_factory=dict)  # columns that are not in the file
+    constants: Mapping[str, Any] = field(default_factory=dict)  # columns that are not stored in the file
 
     def __str__(self) -> str:
         return str(self.store / self.name)
@@ -263,7 +265,7 @@ class File:
 
 
 class Footer(NamedTuple):
-    """What is written at the end of a file."""
+    """The footer of a Parquet file."""
 
     metadata: pq.FileMetaData
     stamp: Stamp
@@ -280,11 +282,10 @@ def stamp_of(entry: Entry) -> Stamp:
 
 
 class ParquetRows:
-    """A scan as a value that travels to other processes: names and sizes, no open file.
+    """A scan that can be sent to other processes: names and sizes, no open file.
 
-    Positions count the rows of all files, one file after the other in the given order. Reading sees to it that the
-    files are still those that they were when the value was made. `columns` are called in the files what they are
-    called, and in the schema what the join calls them.
+    Positions count the rows of all files, in the given order of files. Reading checks that the files have not changed
+    since the scan was made. `columns` are the names in the files; the names in the schema are those of the join.
     """
 
     name = "Parquet files"
@@ -299,7 +300,7 @@ class ParquetRows:
     ) -> None:
         self.files = tuple(files)
         self.schema = schema
-        self.without_nulls = tuple(without_nulls or [False] * len(columns))  # by column: whether it is known to be so
+        self.without_nulls = tuple(without_nulls or [False] * len(columns))  # by column: known to have no nulls
         self._columns = tuple(columns)
         self._row_bytes = row_bytes
         self._starts = tuple(accumulate((file.rows for file in self.files), initial=0))
@@ -307,11 +308,11 @@ class ParquetRows:
 
     @property
     def group_starts(self) -> list[int]:
-        """The position of the first row of each row group, and the number of all rows."""
+        """The position of the first row of each row group, and the total number of rows."""
         return list(accumulate((rows for file in self.files for rows in file.groups), initial=0))
 
     def cut(self, wanted: int) -> list[tuple[int, int]]:
-        """All rows in about the given number of parts, which begin where row groups do: no row is decoded twice."""
+        """Divide the rows into about this many parts that start at row groups, so that no row is decoded twice."""
         starts = np.array(self.group_starts)
         near = np.searchsorted(starts, np.linspace(0, self.rows, wanted + 1))
         return list(pairwise(np.unique(starts[near]).tolist()))
@@ -320,7 +321,7 @@ class ParquetRows:
         return self.rows * self._row_bytes
 
     def is_unchanged(self) -> bool:
-        """Whether this process finds the files as they were; of a store, where each is a request, some of them."""
+        """Whether the files are unchanged. In an object store, where each check is a request, only some are checked."""
         remote = [file for file in self.files if file.store.path is None]
         looked_up = [file for file in self.files if file.store.path is not None]
         looked_up += remote[:: max(1, len(remote) // LOOKED_UP)]
@@ -332,7 +333,7 @@ class ParquetRows:
     def places(
         self, most_rows: int, columns: Sequence[str] | None = None, start: int = 0, stop: int = FAR
     ) -> Iterator[Place]:
-        """Rows [start, stop) in order; of some columns, in the order of the schema, or of all."""
+        """Rows [start, stop) in order; only the given columns, in the order of the schema, or all."""
         fields = [field for field in self.schema if columns is None or field.name in columns]
         names = [self._columns[self.schema.names.index(field.name)] for field in fields]
         schema = pa.schema(fields)
@@ -368,7 +369,7 @@ def _read_file(file: File, names: list[str], most_rows: int, start: int, stop: i
 def _rename_columns(
     batch: pa.RecordBatch, names: list[str], schema: pa.Schema, constants: Mapping[str, Any]
 ) -> pa.RecordBatch:
-    """The columns under the names and of the types of the schema, with those that are constant."""
+    """The columns with the names and types of the schema, including constant ones."""
     if not names:
         return batch
     columns = [

@@ -1,16 +1,17 @@
-"""Tables and queries of PostgreSQL, read by a server-side cursor.
+"""Reads PostgreSQL tables and queries through a server-side cursor.
 
     DECLARE … CURSOR FOR SELECT * FROM (query) WHERE (key) > (last key) ORDER BY key
     FETCH a batch of rows, again and again
 
-With a key the rows come in its order, and after a break the cursor begins behind the last key that came, wherever the
-new connection leads. The key must be unique and without nulls; both are checked on the rows as they pass. Without a key
-nothing says where to go on, and a break is final.
+With a key, rows arrive in key order, and after a break the cursor starts after the last key that arrived, even if the
+new connection goes to another server. The key must be unique and not null; both are checked while rows are read.
+Without a key the source cannot be resumed.
 
-Ranges of keys can be read by several at a time: a query says where they end, and the rows are not fetched for it. A
-snapshot that one connection keeps is what all of them see.
+Key ranges can be read in parallel. A query finds their bounds without fetching the rows, and all connections share the
+snapshot of one of them.
 
-psycopg 3 because it speaks to every PostgreSQL, hands over control while it waits, and installs without a compiler.
+psycopg 3 is used because it supports every PostgreSQL version, yields control while it waits, and installs without a
+compiler.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Key = tuple[Any, ...]
 
 
 class KeyRange(NamedTuple):
-    """Rows behind a key, up to another one, and how many there are."""
+    """The rows after one key, up to another, and their number."""
 
     start: Key | None
     until: Key
@@ -47,12 +48,12 @@ class KeyRange(NamedTuple):
 
 CONNECTION = {"connect_timeout": "10", "keepalives_idle": "15", "keepalives_interval": "5", "keepalives_count": "3"}
 SHOWN = ("host", "hostaddr", "port", "service", *CONNECTION, "sslmode", "gssencmode")
-"""Settings of which messages may tell."""
+"""Settings that messages may show."""
 PLACE = re.compile(r"[\w.:/%~\[\]-]*(,[\w.:/%~\[\]-]*)*")
 PORT = re.compile(r"[\d,]*")
 MALFORMED = "PostgreSQL: the dsn cannot be read, and is not shown, since it may have a password in it."
-FIRST_FETCH = 64  # rows; the first results should not wait for a full batch
-QUICK_S, SLOW_S = 0.25, 0.5  # a fetch that is quicker is followed by one for more rows, a slower one by one for fewer
+FIRST_FETCH = 64  # rows; few, so that first results need not wait for a full batch
+QUICK_S, SLOW_S = 0.25, 0.5  # after a faster fetch the next one asks for more rows, after a slower one for fewer
 TYPES = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
@@ -74,7 +75,7 @@ TYPES = {
 
 
 class PostgresSource:
-    """The rows of a table or query, in the order of its key if it has one."""
+    """The rows of a table or query, in key order if it has a key."""
 
     def __init__(self, dsn: str, rows: sql.Composable, name: str, key: Sequence[str], batch_rows: int) -> None:
         given = _settings(dsn)
@@ -101,7 +102,7 @@ class PostgresSource:
         return PostgresReading(self, position, until)
 
     def connect(self) -> psycopg.Connection[Any]:
-        """Errors are new ones without secrets, and are not raised while psycopg's own is handled."""
+        """Connect. Errors are raised without secrets, and outside the handler of psycopg's own."""
         try:
             return psycopg.connect(self._dsn)
         except psycopg.Error as error:
@@ -109,7 +110,7 @@ class PostgresSource:
         raise psycopg.OperationalError(text)
 
     def seen_in(self, snapshot: str | None) -> PostgresSource:
-        """The same source, as it is in a snapshot that another connection keeps; as it is now, if that has ended."""
+        """The same source as seen in the snapshot of another connection. If that has ended, as it is now."""
         same = copy(self)
         same._snapshot = snapshot
         return same
@@ -134,7 +135,7 @@ class PostgresSource:
         rows: int | None,
         range_rows: int,
     ) -> list[KeyRange]:
-        """The rows behind a key, up to a number, in ranges of keys; found by the server, mostly from an index."""
+        """Divide up to `rows` rows after a key into key ranges. The server finds the bounds, mostly from an index."""
         columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
         where, values = self._bounds(position, until)
         query = sql.SQL(
@@ -162,7 +163,7 @@ class PostgresSource:
         return sql.SQL("SELECT count(*) FROM {} AS q").format(self._rows)
 
     def last_key(self) -> Key | None:
-        """The last key of the rows that are there now."""
+        """The last key of the current rows."""
         columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
         down = sql.SQL(", ").join(sql.SQL("{} DESC").format(sql.Identifier(column)) for column in self.key)
         query = sql.SQL("SELECT {} FROM {} AS q ORDER BY {} LIMIT 1").format(columns, self._rows, down)
@@ -173,7 +174,7 @@ class PostgresSource:
     def declare(
         self, connection: psycopg.Connection[Any], position: Key | None, until: Key | None
     ) -> RawServerCursor[Any]:
-        """A cursor for the rows behind a key, all or up to another key."""
+        """A cursor for the rows after a key, up to another key or to the end."""
         select: list[sql.Composable] = [sql.SQL("SELECT * FROM {} AS q").format(self._rows)]
         values: list[Any] = []
         if self.key:
@@ -184,7 +185,7 @@ class PostgresSource:
         return cursor
 
     def _bounds(self, position: Key | None, until: Key | None) -> tuple[sql.Composable, list[Any]]:
-        """The condition that rows are behind a key and up to another, with its values."""
+        """The condition that rows are after a key and up to another one, with its values."""
         columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
         bounds: list[sql.Composable] = []
         values: list[Any] = []
@@ -197,7 +198,7 @@ class PostgresSource:
 
 
 class Snapshot:
-    """What one connection sees, for as long as it is open: others can be told to see the same."""
+    """The snapshot of a connection, valid while it is open. Other connections can be set to it."""
 
     def __init__(self, source: PostgresSource) -> None:
         self.connection = source.connect()
@@ -206,7 +207,7 @@ class Snapshot:
         try:
             found = self.connection.execute("SELECT pg_export_snapshot()").fetchone()
             self.name = None if found is None else str(found[0])
-        except psycopg.Error:  # a server that does not let go of any: then counts must do
+        except psycopg.Error:  # a server that exports no snapshots: rely on counts
             self.connection.rollback()
 
     def close(self) -> None:
@@ -214,7 +215,7 @@ class Snapshot:
 
 
 class PostgresReading:
-    """One connection, from a key on, to the end or to another key."""
+    """One connection that reads from a key to the end, or to another key."""
 
     def __init__(self, source: PostgresSource, position: Key | None, until: Key | None) -> None:
         self._source = source
@@ -227,7 +228,7 @@ class PostgresReading:
 
     def close(self) -> None:
         self._left = True
-        # libpq is not to be touched while another thread waits in it, but its socket can be taken away.
+        # libpq must not be called while another thread waits in it, but its socket can be shut down.
         with suppress(OSError, psycopg.Error):
             if self._connection is not None:
                 with socket.socket(fileno=os.dup(self._connection.fileno())) as line:
@@ -255,7 +256,7 @@ class PostgresReading:
 
 
 def _settings(dsn: str) -> dict[str, str]:
-    """What a dsn says, if it is certain: a password that was not quoted looks like a host, a port or a database."""
+    """The settings of a dsn that are certain: an unquoted password may look like a host, a port or a database."""
     given: dict[str, Any] = {}
     with suppress(psycopg.Error):
         given = conninfo_to_dict(dsn)
@@ -272,7 +273,7 @@ def _settings(dsn: str) -> dict[str, str]:
 
 
 def _check_count(cursor: RawServerCursor[Any], rows: int) -> None:
-    """After the rows of a fetch, the server says how many they are. What is between may have lost some: a break."""
+    """After a fetch, the server reports the number of rows. If fewer arrived, some were lost: a break."""
     told = cursor.pgresult.command_tuples if cursor.pgresult is not None else None
     if told is not None and told != rows:
         raise psycopg.OperationalError(f"{rows:,} of {told:,} rows arrived")
@@ -320,7 +321,7 @@ def _batch(fetched: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
 def _checked_key(
     source: PostgresSource, batch: pa.RecordBatch, fetched: list[tuple[Any, ...]], before: Key | None
 ) -> Key | None:
-    """The key of the last row; refuses a key that could lose rows when the source is resumed."""
+    """The key of the last row. Refuses a key with which rows could be lost when the source is resumed."""
     if not source.key:
         return None
     key = ", ".join(source.key)
@@ -341,7 +342,7 @@ def _checked_key(
 
 @contextmanager
 def final_errors() -> Iterator[None]:
-    """Lost connections are worth another try; what else the server complains about is not."""
+    """Lost connections are retried. Other errors of the server are final."""
     try:
         yield
     except (psycopg.OperationalError, psycopg.InterfaceError):

@@ -1,7 +1,7 @@
-"""The contract between a source and its reader, and what a join may be given in place of a source.
+"""The interface between a source and its reader, and the inputs that can be used in place of a source.
 
-Tables, readers and iterators of record batches are sources that are there already. Rows at rest are more: how many
-there are is known, and they can be read again, always in the same order (`Scan`).
+Tables, readers and iterators of record batches are accepted as sources. Rows at rest offer more: their number is known,
+and they can be read repeatedly, always in the same order (`Scan`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ NOISE = re.compile(r"\.? (Detail: Python exception|gRPC client debug context|Cli
 
 
 def cause_of(error: BaseException, clean: Callable[[str], str] = str) -> str:
-    """The first line of an error's message, without a full stop; its kind where it says nothing.
+    """The first line of an error's message, without a full stop. If it is empty, the kind of error.
 
-    `clean` takes out what is secret, before anything is cut.
+    `clean` removes secrets before anything is cut.
     """
     first, *_ = [*clean(str(error)).strip().splitlines(), ""]
     return visible(NOISE.sub("", first).rstrip(". ") or type(error).__name__)
 
 
 Position = Any
-"""Where a source resumes after a failure: a row number, a key, any value that the source understands. None is the
-start."""
+"""Where a source resumes after a failure: a row number, a key, any value that it understands. None is the start."""
 
 
 class Piece(NamedTuple):
@@ -56,32 +55,32 @@ class Reading(Protocol):
 class Source(Protocol):
     """Rows from a remote system that may stall, fail and recover.
 
-    An exception of `open` or `next` counts as a failure, and the source is reopened at the position of the last piece;
-    a DovetailError is not retried.
+    An exception in `open` or `next` counts as a failure, and the source is reopened at the position of the last piece.
+    A DovetailError is not retried.
     """
 
     name: str
-    """A name for error messages."""
+    """The name in error messages."""
     resumable: bool
-    """Whether `open` can resume at a position: the same rows as before, in the same order, from there on."""
+    """Whether `open` can resume at a position, with the same rows in the same order from there on."""
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of its rows."""
 
     def open(self, position: Position = None) -> Reading:
-        """Read from the start, or from a position that an earlier reading has told."""
+        """Read from the start, or from a position that an earlier reading returned."""
 
 
 class Ranged(Source, Protocol):
     """A source that can also be read up to a position, so that earlier rows can be replayed."""
 
     def open(self, position: Position = None, until: Position = None) -> Reading:
-        """Read from a position up to another; without them from the start, or to the end."""
+        """Read from one position to another. By default from the start, to the end."""
 
 
 class Local:
-    """Batches that are read once, from first to last: after a break there is no way back."""
+    """Batches that can be read only once. They cannot be resumed."""
 
     resumable = False
 
@@ -94,7 +93,7 @@ class Local:
         try:
             for batch in self._batches:
                 yield Piece(_record_batch(batch), None)
-                del batch  # before the next is made
+                del batch  # freed before the next one is made
         finally:
             close = getattr(self._batches, "close", None)
             if close is not None:
@@ -102,7 +101,7 @@ class Local:
 
 
 def as_input(rows: Any) -> pa.Table | Source:
-    """A table where the rows are at rest, a source where they are still to come."""
+    """A table if the rows are at rest, a source if they are still to come."""
     if isinstance(rows, type) or inspect.isroutine(rows):
         made = getattr(rows, "__name__", "it")
         raise InputError(f"{made} is a {'class' if isinstance(rows, type) else 'function'}: call it, {made}(…).")
@@ -132,7 +131,7 @@ def _record_batch(given: Any) -> pa.RecordBatch:
 
 
 def _described(given: Any) -> str:
-    """What was given in the place of a record batch, and how to make one of it."""
+    """What was given instead of a record batch, and how to convert it."""
     advice = {
         pa.Table: "give its batches one by one, table.to_batches()",
         dict: "make a batch of it, pa.RecordBatch.from_pylist([…], schema)",
@@ -142,7 +141,7 @@ def _described(given: Any) -> str:
 
 
 def check_reading(reading: Any, source: Source) -> Any:
-    """What `open` gives must have pieces, one after the other."""
+    """Check that `open` returned an iterator of pieces."""
     if hasattr(reading, "__next__"):
         return reading
     raise InputError(
@@ -152,7 +151,7 @@ def check_reading(reading: Any, source: Source) -> Any:
 
 
 def check_piece(piece: Any, source: Source) -> Piece:
-    """What a reading gives must be a piece with a record batch."""
+    """Check that a reading returned a piece with a record batch."""
     if isinstance(piece, Piece) and isinstance(piece.batch, pa.RecordBatch):
         return piece
     if isinstance(piece, Piece):
@@ -164,7 +163,7 @@ def check_piece(piece: Any, source: Source) -> Piece:
 
 
 def _checked(source: Source) -> Source:
-    """The source, whose parts must be what the protocol says."""
+    """The source, after checking that it implements the protocol."""
     opens: Any = source.open
     wrong = [
         f"{name} must be {wanted}; got {getattr(source, name)!r}"
@@ -188,12 +187,12 @@ def _takes_a_position(call: Callable[..., Any]) -> bool:
     try:
         inspect.signature(call).bind(None)
     except (TypeError, ValueError) as error:
-        return isinstance(error, ValueError)  # of some calls, no signature is known
+        return isinstance(error, ValueError)  # some callables have no known signature
     return True
 
 
 def _check_whole(rows: Any) -> None:
-    """Say what an object that is nearly a source lacks."""
+    """Raise an error that says what an object lacks to be a source."""
     parts = {"name": "text for errors", "resumable": "True or False", "schema": "a pyarrow.Schema", "open": "a method"}
     missing = [name for name in parts if not hasattr(rows, name)]
     there = [name for name in ("schema", "open", "batches", "resumable") if hasattr(rows, name)]
@@ -206,7 +205,7 @@ def _check_whole(rows: Any) -> None:
 
 
 def as_source(rows: pa.Table | Source) -> Source:
-    """A table as a source that gives all of its rows as soon as it is asked."""
+    """A table as a source that returns all of its rows immediately."""
     if isinstance(rows, Source):
         return rows
     return Local(rows.to_batches(), rows.schema, "table")
@@ -218,7 +217,7 @@ def joined_schema(source: pa.Table | Source) -> pa.Schema:
 
 
 def conform_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly this schema, which may differ from its own in what does not change values."""
+    """The batch with exactly this schema, which may differ from its own only in ways that do not change values."""
     if batch.schema.equals(schema, check_metadata=True) and not any(map(uses_dictionaries, schema.types)):
         return batch
     if batch.schema.names == schema.names:
@@ -244,17 +243,17 @@ class Place(NamedTuple):
 @runtime_checkable
 class Scan(Protocol):
     name: str
-    """A name for error messages."""
+    """The name in error messages."""
     rows: int
 
     @property
     def schema(self) -> pa.Schema: ...
 
     def total_bytes(self) -> int:
-        """About how much all of them take in memory."""
+        """Approximate memory size of all rows."""
 
     def places(self, most_rows: int, columns: Sequence[str] | None = None, start: int = 0) -> Iterator[Place]:
-        """Rows from a position on, in order; of some columns, in the order of the schema, or of all."""
+        """Rows from a position on, in order; only the given columns, in the order of the schema, or all."""
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table: ...
 
@@ -287,7 +286,7 @@ def as_scan(rows: Any) -> Scan | None:
 
 
 def read_some(scan: Scan, columns: Sequence[str], starts: Sequence[int], rows: int) -> Iterator[Place]:
-    """Some consecutive rows at each of these positions."""
+    """A number of consecutive rows at each of these positions."""
     for start in starts:
         wanted, found = rows, []
         for _, batch in scan.places(rows, columns, start):

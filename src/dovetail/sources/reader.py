@@ -1,14 +1,14 @@
-"""Sources read to their end over breaks, and as the events that a join takes.
+"""Reads sources to their end, with retries, and turns them into the events that a join consumes.
 
-A source that fails is opened again where it was, after pauses that grow. Each source is read by its own thread into a
-bounded queue:
+A source that fails is reopened at its last position, after increasing pauses. Each source is read by its own thread
+into a bounded queue:
 
     left source  --thread-->  ┌──────┐
                               │ line │ --> Arrival, Stall, End
     right source --thread-->  └──────┘
 
-A full queue blocks its thread (backpressure), so that nothing is dropped and a source is not read faster than it is
-joined. When no row waits, and none has come for `wait_ms`, that is a stall: the operator does pending work until rows
+A full queue blocks its thread (backpressure), so nothing is dropped and a source is not read faster than it is joined.
+If the queue is empty and no row has arrived for `wait_ms`, that is a stall: the operator does pending work until rows
 arrive. A source that is being reopened counts as stalled until retries are exhausted.
 """
 
@@ -46,15 +46,15 @@ from dovetail.sources.protocol import (
 from dovetail.visible import visible
 
 log = logging.getLogger("dovetail.sources")
-IDLE_S = 0.025  # without rows: more than a gap between batches
+IDLE_S = 0.025  # without rows; longer than the usual gap between batches
 ADVICE = "The results so far are valid; results of rows that did not arrive are missing."
-LARGE = 4  # times the capacity of a queue: larger batches are cut into copies
-LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck in a source ends when that lets it go
+LARGE = 4  # times the capacity of a queue: larger batches are divided into copies
+LEAVING_S = 0.5  # wait for threads when a join is closed; one blocked in a source ends when that returns
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a source that broke is opened again, in a row without a batch, and the pauses between.
+    """How often a failed source is reopened without receiving a batch, and the pauses between attempts.
 
     Example:
         >>> from dovetail.sources import Retry
@@ -67,16 +67,16 @@ class Retry:
     longest_pause_ms: float = 5000.0
 
     def pause_s(self, failures: int) -> float:
-        """How long to wait after a number of failures in a row: twice as long each time, up to the longest pause."""
+        """How long to wait after this many consecutive failures: doubled each time, up to the longest pause."""
         return backoff(failures, self.first_pause_ms, self.longest_pause_ms) / 1000
 
 
 class TimeIsOverError(Exception):
-    """Nothing arrives, and the caller has waited long enough."""
+    """Nothing has arrived within the caller's time limit."""
 
 
 class Reader:
-    """Gives the pieces of a source, each once. `who` and `advice` are for people, in errors."""
+    """Returns the pieces of a source, each once. `who` and `advice` are used in error messages."""
 
     def __init__(self, source: Source, retry: Retry | None = None, who: str = "the source", advice: str = "") -> None:
         self._source = source
@@ -86,13 +86,13 @@ class Reader:
         self._reading: Reading | None = None
         self._closed = threading.Event()
         self.schema = joined_schema(source)
-        self.rows = 0  # that came
+        self.rows = 0  # received so far
 
     def pieces(self, position: Position = None, until: Position = None) -> Iterator[Piece]:
-        """From a position on, to the end or to another position; ends early when it is closed from another thread.
+        """From a position to the end or to another position. Ends early when it is closed from another thread.
 
-        A source that cannot go on raises SourceError, whatever it was: a thread that dies silently would leave others
-        waiting.
+        Any failure that cannot be retried is raised as a SourceError: if the thread died silently, others would wait
+        forever.
         """
         failures = 0
         while not self._closed.is_set():
@@ -101,7 +101,7 @@ class Reader:
                     failures, position = 0, piece.position
                     self.rows += piece.batch.num_rows
                     yield piece
-                    del piece  # before the next is read
+                    del piece  # freed before the next one is read
                 return
             except GeneratorExit:
                 raise
@@ -117,13 +117,13 @@ class Reader:
                 self._closed.wait(pause_s)
 
     def close(self) -> None:
-        """From any thread: a read under way ends or fails soon."""
+        """From any thread: a read in progress ends or fails soon."""
         self._closed.set()
         if self._reading is not None:
             _close(self._reading)
 
     def _once(self, position: Position, until: Position) -> Iterator[Piece]:
-        # Sources that know no other end than their own are not asked for one.
+        # Sources that always read to the end are not passed one.
         ends = () if until is None else (until,)
         self._reading = reading = check_reading(self._source.open(position, *ends), self._source)
         try:
@@ -151,7 +151,7 @@ class Reader:
 
 
 def _close(reading: Reading) -> None:
-    """Let go of a connection; one that is broken already may complain, and a generator that runs cannot be closed."""
+    """Close a connection. A broken one may raise, and a running generator cannot be closed."""
     with suppress(Exception):
         reading.close()
 
@@ -169,7 +169,7 @@ class Feed:
         retry: Retry | None = None,
         left_s: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """`left_s`: for how long rows are waited for; None: without end."""
+        """`left_s`: how much longer to wait for rows. None: without limit."""
         names = _names(len(sources))
         self._readers = [
             Reader(source, retry, f"the {name} source", ADVICE) for name, source in zip(names, sources, strict=True)
@@ -183,7 +183,7 @@ class Feed:
         ]
 
     def events(self) -> Iterator[Event]:
-        """Until all sources have ended; a source that cannot be resumed raises after its rows have been consumed."""
+        """Events until all sources have ended. A source that cannot be resumed raises after its rows were consumed."""
         for thread in self._threads:
             thread.start()
         live = len(self._readers)
@@ -199,10 +199,10 @@ class Feed:
         for reader in self._readers:
             reader.close()
         for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():  # a forgotten join may be closed in any
+            if thread.is_alive() and thread is not threading.current_thread():  # an abandoned join may be closed in any
                 thread.join(LEAVING_S)
 
-    # What the threads do.
+    # Run by the threads.
 
     def _read(self, number: int) -> None:
         with suppress(QueueClosedError):
@@ -219,7 +219,7 @@ class Feed:
         if batch.num_rows:
             nbytes = max(1, int(batch.nbytes))
             rows = max(1, self._line.capacity_bytes * batch.num_rows // nbytes)
-            # Slices of a large batch would keep all of it in memory, long after the source has let go of it.
+            # Slices of a large batch would keep all of it in memory, long after the source has freed it.
             is_large = nbytes > LARGE * self._line.capacity_bytes
             for piece in slices(batch, min(rows, self._batch_rows)):
                 self._line.put(Arrival(number, _copy(piece) if is_large else piece))
@@ -230,12 +230,12 @@ def _copy(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _names(inputs: int) -> list[str]:
-    """What people call the sources."""
+    """The names of the sources in messages."""
     return [side.name.lower() for side in Side] if inputs == len(Side) else [f"{n + 1}." for n in range(inputs)]
 
 
 class _Line:
-    """Events in the order of arrival. Rows of one input that wait take at most `capacity_bytes`, or are one batch."""
+    """Events in the order of arrival. The waiting rows of one input take at most `capacity_bytes`, or are one batch."""
 
     def __init__(self, capacity_bytes: int, inputs: int, left_s: Callable[[], float | None] = lambda: None) -> None:
         self.capacity_bytes = capacity_bytes
@@ -244,7 +244,7 @@ class _Line:
         self._bytes = [0] * inputs
         self._changed = threading.Condition()
         self._arrived = time.monotonic()
-        self._stalls = 0  # since the last arrival that was taken
+        self._stalls = 0  # since the last arrival that was consumed
         self._closed = False
 
     def put(self, event: Event | SourceError) -> None:
@@ -263,7 +263,7 @@ class _Line:
             self._changed.notify_all()
 
     def take(self, wait_s: float) -> Event | SourceError:
-        """The next event; a stall when no rows have come for `wait_s` since the last, and one when that was no gap."""
+        """The next event. A stall if no rows have come for `wait_s`, and a second one after a longer IDLE_S."""
         with self._changed:
             stalls_s = (wait_s, IDLE_S) if wait_s < IDLE_S else (wait_s,)
             if self._stalls < len(stalls_s):
@@ -281,7 +281,7 @@ class _Line:
             return event
 
     def waits(self) -> bool:
-        """Whether something stands in line."""
+        """Whether an event is waiting."""
         return bool(self._events)
 
     def close(self) -> None:

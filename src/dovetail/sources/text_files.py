@@ -1,10 +1,10 @@
-"""CSV and newline-delimited JSON, read piece by piece: a piece ends with a record, and the next one begins there.
+"""Reads CSV and newline-delimited JSON in pieces. A piece ends with a record, and the next one begins there.
 
-    bytes   id,note⏎1,"a⏎b"⏎2,c⏎3,d…        a line break in quotes ends no record
-    pieces          └──────────┘└───…        a position is the byte where a record begins
+    bytes   id,note⏎1,"a⏎b"⏎2,c⏎3,d…        a line break in quotes does not end a record
+    pieces          └──────────┘└───…        a position is the byte offset of a record
 
-Types are those that the first piece has, or those of a schema that is given. A value that does not fit later on is an
-error that says so: nothing is turned into text or into null behind the caller's back.
+Types are inferred from the first piece, or given by a schema. A later value that does not fit is an error: nothing is
+silently turned into text or null.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dovetail.sources.byte_streams import ByteStream
 from dovetail.sources.protocol import Piece, conform_schema
 
 PIECE_BYTES = 1 << 20
-FIRST_BYTES = 1 << 17  # small, so that the first results come soon
+FIRST_BYTES = 1 << 17  # small, so that first results come early
 LONGEST_RECORD = 1 << 28
 LINE_BREAK, QUOTE = ord("\n"), ord('"')
-MARK = "\ufeff".encode()  # of the order of bytes, which some programs write first
+MARK = "\ufeff".encode()  # byte order mark, which some programs write first
 
 
 class TextSource(ABC):
-    """Records of a file. What a piece of it is as rows, kinds of files say."""
+    """Records of a file. Subclasses turn them into rows."""
 
     def __init__(self, stream: ByteStream, schema: Any, columns: Sequence[str] | None, rows: Any) -> None:
         if schema is not None and not isinstance(schema, pa.Schema):
@@ -43,7 +43,7 @@ class TextSource(ABC):
         self._stream = stream
         self._start = 0  # of the first record
         self.schema = self._read_schema(schema, columns)
-        self.resumable = stream.resumable  # which a server has said by now
+        self.resumable = stream.resumable  # known from the server by now
 
     def open(self, position: int | None = None) -> Generator[Piece, None, None]:
         start = self._start if position is None else position
@@ -54,12 +54,12 @@ class TextSource(ABC):
             del batch
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """All of it, for whom a table is wanted."""
+        """All rows, for callers that need a table."""
         batches = (piece.batch for piece in self.open())
         return pa.RecordBatchReader.from_batches(self.schema, batches).__arrow_c_stream__(requested_schema)
 
     def _pieces(self, position: int) -> Iterator[bytes]:
-        """Whole records, from one on."""
+        """Whole records, from a position on."""
         waiting, wanted = bytearray(), FIRST_BYTES
         for chunk in self._stream.chunks(position):
             waiting += chunk
@@ -78,7 +78,7 @@ class TextSource(ABC):
             yield bytes(waiting)
 
     def _first(self) -> bytes:
-        """The first records, by which types are found."""
+        """The first records, from which types are inferred."""
         try:
             return next(self._pieces(0), b"")
         except OSError as error:
@@ -90,11 +90,11 @@ class TextSource(ABC):
 
     @abstractmethod
     def _read_schema(self, schema: pa.Schema | None, columns: Sequence[str] | None) -> pa.Schema:
-        """The schema of all rows, by the one that was given or by the first records."""
+        """The schema of all rows, from the given one or from the first records."""
 
     @abstractmethod
     def _rows(self, records: bytes) -> pa.RecordBatch:
-        """Whole records as rows."""
+        """Turn whole records into rows."""
 
     def _misfit(self, error: pa.ArrowInvalid) -> SourceError:
         return SourceError(
@@ -103,7 +103,7 @@ class TextSource(ABC):
         )
 
     def _choose(self, found: pa.Schema, schema: pa.Schema | None, columns: Sequence[str] | None) -> pa.Schema:
-        """The wanted columns, with the given types. A column without a value may hold text later."""
+        """The wanted columns, with the given types. A column without values so far may contain text later."""
         names = list(columns) if columns is not None else found.names if schema is None else schema.names
         for name in names:
             if name not in found.names:
@@ -113,7 +113,7 @@ class TextSource(ABC):
 
 
 class CsvSource(TextSource):
-    """Comma-separated values, with the names of columns in the first record."""
+    """Comma-separated values, with column names in the first record."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class CsvSource(TextSource):
                 autogenerate_column_names=autogenerate,
             ),
             csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
-            # As Spark reads it: nothing between two commas is null, also as text; "NA" and "null" are text.
+            # As in Spark: an empty field is null, also for text; "NA" and "null" are text.
             csv.ConvertOptions(
                 null_values=[""],
                 strings_can_be_null=True,
@@ -181,7 +181,7 @@ class CsvSource(TextSource):
 
 
 class JsonSource(TextSource):
-    """An object in each line."""
+    """One object per line."""
 
     def _read_schema(self, schema: pa.Schema | None, columns: Sequence[str] | None) -> pa.Schema:
         first = self._first().removeprefix(MARK)
@@ -212,7 +212,7 @@ class JsonSource(TextSource):
 
 
 def _record_ends(text: bytes | bytearray) -> NDArray[np.int64]:
-    """Where line breaks are that are not in quotes. A quote in quotes is written twice, and changes nothing."""
+    """The positions of line breaks outside quotes. An escaped quote is two quotes, so it changes nothing."""
     characters = np.frombuffer(bytes(text), np.uint8)
     breaks = np.flatnonzero(characters == LINE_BREAK)
     quotes = np.flatnonzero(characters == QUOTE)

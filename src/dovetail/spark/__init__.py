@@ -42,7 +42,7 @@ __all__ = [
     "written_files",
 ]
 
-# Workers that only read a source, or ask which state there is, need none of it.
+# Lazy, because workers that only read a source or the stored state do not need these imports.
 __getattr__ = lazy_attributes(
     __name__,
     modules=("connect_server", "run", "session", "sources"),

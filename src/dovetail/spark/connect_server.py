@@ -1,9 +1,9 @@
-"""Spark Connect's server, with Dovetail in all of its sessions: `python -m dovetail.spark.connect_server`.
+"""A Spark Connect server with Dovetail enabled in all sessions: `python -m dovetail.spark.connect_server`.
 
     python -m dovetail.spark.connect_server --conf spark.master=local[2] --conf spark.connect.grpc.binding.port=15002
 
-Joins of plain SQL and of `df.join` that its clients ask for are planned here, in any language, and in Declarative
-Pipelines. Clients need no Dovetail. `SET spark.dovetail.enabled=false` switches it off in a session.
+It plans joins in SQL and `df.join` from clients in any language, and from Declarative Pipelines. Clients do not need
+Dovetail. `SET spark.dovetail.enabled=false` disables it in a session.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PORT = "spark.connect.grpc.binding.port"
 
 
 def start_server(settings: dict[str, str]) -> SparkSession:
-    """The session that the server is in: a classic one."""
+    """The classic session in which the server runs."""
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
         os.environ.pop(name, None)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     spark = start_server(settings)
-    for number in (signal.SIGTERM, signal.SIGINT):  # Spark has one of its own for the latter
+    for number in (signal.SIGTERM, signal.SIGINT):  # Spark has its own handler for the latter
         signal.signal(number, lambda *_: ended.set())
     port = spark.conf.get(PORT, "15002")
     print(f"Spark Connect's server listens on port {port}, with Dovetail in its sessions", flush=True)  # noqa: T201

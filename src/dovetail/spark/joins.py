@@ -1,4 +1,4 @@
-"""Which way two DataFrames are joined, aggregated or put in order: tables at rest, streams, or one of each."""
+"""Dispatches joins, aggregates and ordered joins of two DataFrames: tables at rest, streams, or one of each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from dovetail.spark.worker_python import prepare_workers
 
 
 def join_dataframes(request: Request) -> DataFrame:
-    """The join as a DataFrame; a streaming one if the inputs stream."""
+    """The join as a DataFrame. It is a streaming one if an input is a stream."""
     _check_places(request)
     columns = columns_of_result(request)
     planned = _plan_dataframes(joined_request(request, columns))
@@ -49,7 +49,7 @@ def join_dataframes(request: Request) -> DataFrame:
 
 
 def best_dataframes(request: Request) -> DataFrame:
-    """Each left row with its best partners: of `top=`, and of as-of and nearest joins."""
+    """Each left row with its best partners: `top=`, as-of and nearest joins."""
     _check_places(request)
     columns = columns_of_result(request)
     planned = _plan_best(joined_request(request, columns))
@@ -59,7 +59,7 @@ def best_dataframes(request: Request) -> DataFrame:
 
 
 def explain_dataframes(request: Request) -> JoinPlan:
-    """The plan of a join; samples the inputs as the join itself would."""
+    """The plan of a join. Samples the inputs as the join itself would."""
     if request.top is not None or request.call in ("asof", "nearest"):
         _check_places(request)
         return _plan_best(joined_request(request, columns_of_result(request))).plan
@@ -70,7 +70,7 @@ def explain_dataframes(request: Request) -> JoinPlan:
 
 
 def plan_unseen(request: Request) -> tuple[FrameJoin, JoinPlan]:
-    """A join of tables at rest, and its plan as far as it is known before anything is read."""
+    """A join of tables at rest, and its plan as far as it is known without reading data."""
     left, right = with_columns(*request.input_list)
     bound = bind_frames(request.on, left, right, request.trusted)
     suffix = columns_of_result(request.but(columns=None)).suffix
@@ -81,14 +81,14 @@ def plan_unseen(request: Request) -> tuple[FrameJoin, JoinPlan]:
 
 
 def _check_places(request: Request) -> None:
-    """Refuse options that mean nothing for these DataFrames."""
+    """Refuse options that do not apply to these DataFrames."""
     streaming = sum(frame.isStreaming for frame in request.input_list)
     at = (Where.FRAMES, Where.WITH_TABLE, Where.STREAMS if request.window is None else Where.WINDOWED)
     request.refuse_outside(at[streaming])
 
 
 def _plan_dataframes(request: Request) -> Planned:
-    """How two DataFrames are joined. Tables at rest are sampled for it."""
+    """Plan the join of two DataFrames. Tables at rest are sampled."""
     left, right = request.input_list
     lacking = None
     try:
@@ -118,7 +118,7 @@ def _check_limit(request: Request) -> None:
 
 
 def check_best(request: Request) -> None:
-    """Refuse what cannot be asked of the best partners, before anything is read."""
+    """Refuse invalid requests for best partners, before anything is read."""
     _check_places(request)
     _asked_best(request)
 
@@ -134,7 +134,7 @@ def _asked_best(request: Request) -> tuple[FrameJoin, Best]:
 
 
 def _plan_best(request: Request) -> Planned:
-    """How the best partners of each left row are found."""
+    """Plan how to find the best partners of each left row."""
     prepare_workers(request.input_list[0].sparkSession)
     asked, best = _asked_best(request)
     left, right = asked.inputs
@@ -147,7 +147,7 @@ def _plan_best(request: Request) -> Planned:
 
 
 def _plan_tables(pruning: Pruning) -> Planned:
-    """Along the diagonal of two sets of files, or by cells."""
+    """Plan a Diag-Join of two sets of files, or a join in cells."""
     asked, request = pruning.asked, pruning.asked.request
     diagonals = FrameDiagonals(asked.inputs, asked.bound, asked.output, request)
     facts = InputFacts(on_spark=True, diagonal=diagonals, native=request.cells is None and request.sample)
@@ -158,14 +158,14 @@ def _plan_tables(pruning: Pruning) -> Planned:
 
 
 def _plan_without_workers(pruning: Pruning, lacking: WorkerError) -> Planned:
-    """By Spark's own operators, where workers cannot run our tasks."""
+    """Plan with Spark's own operators, if workers cannot run our tasks."""
     asked = pruning.asked
     facts = InputFacts(on_spark=True, native=asked.request.cells is None and asked.request.sample)
     return plan_without_workers(asked, asked.plan(facts), lacking)
 
 
 def aggregate_dataframes(request: Request, aggregates: Mapping[str, str]) -> DataFrame:
-    """Aggregates over the pairs of an inner join, as a DataFrame; for streams, of each left row at its arrival."""
+    """Aggregates over the pairs of an inner join, as a DataFrame; for streams, for each left row at its arrival."""
     left, right = request.input_list
     streams = left.isStreaming and right.isStreaming
     request.refuse_outside(Where.WINDOWED if streams else Where.FRAMES)
@@ -176,7 +176,7 @@ def aggregate_dataframes(request: Request, aggregates: Mapping[str, str]) -> Dat
 
 
 def order_dataframes(request: Request) -> Iterator[Step]:
-    """Steps with results in order. Nothing comes before everything is joined; what is wrong is said at once."""
+    """Steps with ordered results, emitted after everything is joined. Invalid requests are refused immediately."""
     left, right = request.input_list
     first = _before_sorting(request)
     keys = order_keys(left, right, request.order_by, JoinType.read(request.how), request.trusted)
@@ -186,7 +186,7 @@ def order_dataframes(request: Request) -> Iterator[Step]:
 
 
 def _before_sorting(request: Request) -> Request:
-    """The join whose results are sorted: all of them, in cells without a budget."""
+    """The join whose results are sorted: all results, in cells without a budget."""
     request.refuse_outside(Where.ORDERED_FRAMES)
     if any(frame.isStreaming for frame in request.input_list):
         raise PlanError(

@@ -1,7 +1,7 @@
-"""`dovetail.sql(spark, query)`: joins of a query found in its text, for sessions whose planner is out of reach.
+"""`dovetail.sql(spark, query)`: finds the joins in the text of a query, for sessions whose planner is not accessible.
 
-Parts of the query are queries of Spark themselves, over the DataFrames of the joins. What fails on the way is left to
-Spark, with a warning; so is a query whose result would have other columns than Spark gives it.
+Parts of the query run as Spark queries over the DataFrames of the joins. If a part fails, the query is left to Spark,
+with a warning; so is a query whose result would have other columns than Spark's.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dovetail.query.text import Unsupported, keeps_best, read_query
 from dovetail.request import Request
 from dovetail.spark.joins import best_dataframes, join_dataframes
 
-LEVEL = 4  # of the stack: the line that called dovetail.sql
+LEVEL = 4  # stack level of the caller of dovetail.sql
 
 
 class SparkEngine:
-    """Parts of a query by Spark, joins by Dovetail. Nothing is computed here but samples of the inputs of joins."""
+    """Runs parts of a query on Spark, and joins with Dovetail. Only samples of join inputs are computed here."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -46,7 +46,7 @@ class SparkEngine:
 
 
 def query_spark(spark: SparkSession, text: str, views: Mapping[str, DataFrame]) -> DataFrame:
-    """The result of a query, with our joins in it."""
+    """The result of a query with our joins in it."""
     for name, frame in views.items():
         if not isinstance(frame, DataFrame):
             raise InputError(f"{name}= is a view of the query, a Spark DataFrame; got {type(frame).__name__}.")
@@ -70,7 +70,7 @@ def query_spark(spark: SparkSession, text: str, views: Mapping[str, DataFrame]) 
 
 
 def _with_best(tree: exp.Query, engine: SparkEngine, views: Mapping[str, DataFrame]) -> DataFrame:
-    """A query that Spark does not read: a part that is not made here is an error."""
+    """A query with syntax that Spark cannot parse. Parts that are not supported here are errors."""
     bound = bind_views(tree, views) if views else tree
     found = rewrite(bound, engine, views)
     for reason in found.left:
@@ -81,7 +81,7 @@ def _with_best(tree: exp.Query, engine: SparkEngine, views: Mapping[str, DataFra
 def _joined(
     tree: exp.Query, engine: SparkEngine, plain: DataFrame, views: Mapping[str, DataFrame]
 ) -> tuple[DataFrame, list[str]]:
-    """The result with our joins in it, and why others are left to Spark."""
+    """The result with our joins in it, and why other joins are left to Spark."""
     try:
         if engine.spark.conf.get("spark.sql.parser.escapedStringLiterals") == "true":
             raise Unsupported("the setting spark.sql.parser.escapedStringLiterals changes what strings mean")

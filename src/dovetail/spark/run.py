@@ -1,9 +1,9 @@
-"""Runs a program as it is, with Dovetail enabled in every Spark session that it starts: `python -m dovetail.spark.run`.
+"""Runs an unchanged program with Dovetail enabled in all of its Spark sessions: `python -m dovetail.spark.run`.
 
     python -m dovetail.spark.run job.py --its arguments
     spark-submit --conf spark.pyspark.driver.python=dovetail-python job.py --its arguments
 
-`spark.dovetail.enabled=false` in the session's settings switches it off. Workers are not affected.
+`spark.dovetail.enabled=false` in the session's settings disables it. Workers are not affected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ USAGE = "usage: python -m dovetail.spark.run (<program>.py | -m <module>) [argum
 
 
 def enable_sessions() -> None:
-    """From now on every classic session is enabled when it is started, or asked for again."""
+    """Enable every classic session when it is started or requested from now on."""
     builder: Any = SparkSession.Builder
     start = builder.getOrCreate
     if getattr(start, "enables", False):
@@ -42,12 +42,12 @@ def _enable(session: SparkSession) -> None:
     try:
         if str(session.conf.get(ENABLED, "true")).strip().lower() != "false":
             enable(session)
-    except Exception as error:  # the program was written without us
+    except Exception as error:  # the program must not fail because of us
         warnings.warn(f"this session goes on without Dovetail: {error}", RuntimeWarning, stacklevel=3)
 
 
 def main(arguments: list[str]) -> None:
-    """Run the program, which sees its own arguments and directory as if Python had been called with it."""
+    """Run the program with its own arguments and directory, as if Python had been called with it."""
     module = arguments[:1] == ["-m"]
     rest = arguments[1:] if module else arguments
     if not rest or rest[0] in ("-h", "--help"):

@@ -1,7 +1,7 @@
-"""What PySpark 4.0 and 4.1 do not have yet, and what stands for it there.
+"""Replacements for what PySpark 4.0 and 4.1 lack.
 
 repartitionById             since 4.1     repartition by labels whose hashes give the partitions (exchange/labels.py)
-geographic types, times     since 4.1     there are no such columns
+geographic types, times     since 4.1     such columns do not exist
 Arrow types in a time zone  since 4.2     UTC is replaced
 offsets and limits that
   a stream reader is given  since 4.2     streams of dovetail-flight and dovetail-postgresql are refused
@@ -42,24 +42,24 @@ __all__ = [
 
 
 def types_named(*names: str) -> tuple[type[Any], ...]:
-    """Those types of Spark that this version has."""
+    """The Spark types of these names that this version has."""
     return tuple(getattr(types, name) for name in names if hasattr(types, name))
 
 
 def arrow_type(type_: types.DataType, zone: str) -> pa.DataType:
-    """The Arrow type of a column, with timestamps in this time zone; raises PySparkException if there is none."""
+    """The Arrow type of a column, with timestamps in this time zone. Raises PySparkException if there is none."""
     if _HAS_ZONES:
         return to_arrow_type(type_, timezone=zone, error_on_duplicated_field_names_in_struct=True)
     return _in_zone(to_arrow_type(type_, error_on_duplicated_field_names_in_struct=True), zone)
 
 
 def utc_schema(schema: types.StructType) -> pa.Schema:
-    """Arrow's for the rows of a source."""
+    """The Arrow schema for the rows of a source."""
     return pa.schema([pa.field(field.name, arrow_type(field.dataType, "UTC"), field.nullable) for field in schema])
 
 
 def _in_zone(type_: pa.DataType, zone: str) -> pa.DataType:
-    """The same type, with UTC replaced."""
+    """The same type, with UTC replaced by the time zone."""
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return pa.timestamp(type_.unit, zone)
     if pa.types.is_map(type_):

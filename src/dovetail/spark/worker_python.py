@@ -1,10 +1,10 @@
-"""Which Python the workers run, and whether our tasks can run there.
+"""Determines which Python the workers run, and whether our tasks can run there.
 
-Spark starts workers with PYSPARK_PYTHON, or with whatever `python3` is on their PATH. That need not be the Python of
-this process, and where it has no dovetail, the first task ends in a long Java stack trace.
+Spark starts workers with PYSPARK_PYTHON, or with the `python3` on their PATH. That may differ from the Python of this
+process. If it has no dovetail, the first task would fail with a long Java stack trace.
 
-on this machine                workers run the Python of this process, unless another was chosen that can run our tasks
-on a cluster, or by Connect    a task that needs nothing but Python asks a worker what it has, once per session
+on this machine                workers run the Python of this process, unless another one is set that can run our tasks
+on a cluster, or by Connect    once per session, a task that needs only Python checks what a worker has
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dovetail.errors import WorkerError
 log = logging.getLogger("dovetail.spark")
 
 VARIABLE = "PYSPARK_PYTHON"
-OVERRIDE = "spark.sql.execution.pyspark.python"  # wins over what functions take along
+OVERRIDE = "spark.sql.execution.pyspark.python"  # overrides the Python that functions carry
 SETTINGS = (OVERRIDE, "spark.pyspark.python")
-CHECKED = "spark.dovetail.checkedWorkers"  # noted in the session, which may have several objects in Python
+CHECKED = "spark.dovetail.checkedWorkers"  # stored in the session, which may have several Python objects
 NEEDED = ("dovetail", "numba", "pandas", "pyarrow")
 VERSIONS = re.compile(r"Python in worker has different version: (\S+) than that in driver: ([\d.]+)")
 REMEDY = (
@@ -39,7 +39,7 @@ REMEDY = (
 
 
 def prepare_workers(spark: SparkSession) -> None:
-    """See that workers can run our tasks. Raises WorkerError if they cannot."""
+    """Make sure that workers can run our tasks. Raises WorkerError if they cannot."""
     is_here = _is_here(spark)
     if is_here and _configured_python(spark) in (None, sys.executable):
         _run_own_python(spark)
@@ -55,16 +55,16 @@ def prepare_workers(spark: SparkSession) -> None:
 
 
 def _run_own_python(spark: SparkSession) -> None:
-    """Let workers run the Python of this process.
+    """Make workers run the Python of this process.
 
-    Functions take it along when they are made; the session's setting would not reach those that run in the driver:
-    Python data sources, and what a stateful operator does before its first task.
+    Functions carry it from the time they are created. The session's setting would not apply to functions that run in
+    the driver: Python data sources, and what a stateful operator does before its first task.
     """
     spark.sparkContext.pythonExec = sys.executable
 
 
 def check_worker(found: dict[str, Any]) -> None:
-    """Raises WorkerError if a worker that has told about itself cannot run our tasks."""
+    """Raise WorkerError if a worker with these facts cannot run our tasks."""
     workers = f"the workers of this Spark session run {found['python']} ({found['version']})"
     missing = [name for name in NEEDED if name not in found["modules"]]
     if missing:
@@ -75,7 +75,7 @@ def check_worker(found: dict[str, Any]) -> None:
 
 
 def _is_here(spark: SparkSession) -> bool:
-    """Whether this process decides what workers run: they are on this machine, and started from here."""
+    """Whether this process decides what workers run: they are on this machine, and were started from here."""
     if is_connect(spark):
         return False
     return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or "") is not None
@@ -87,14 +87,14 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def _configured_python(spark: SparkSession) -> str | None:
-    """The Python that was asked for."""
+    """The configured Python."""
     settings = [spark.conf.get(name, None) for name in SETTINGS]
     return next((python for python in (*settings, os.environ.get(VARIABLE)) if python), None)
 
 
 def ask_workers(spark: SparkSession, tasks: int = 1) -> list[dict[str, Any]]:
-    """What workers tell about themselves, one for each task."""
-    tell = F.udf(_teller(), "string", useArrow=False)  # pyarrow may be what is missing
+    """Facts about workers, one for each task."""
+    tell = F.udf(_teller(), "string", useArrow=False)  # without Arrow: pyarrow may be missing
     try:
         told = spark.range(0, tasks, 1, tasks).select(tell(F.array(*map(F.lit, NEEDED)))).collect()
     except (PySparkException, Py4JJavaError) as error:
@@ -110,7 +110,7 @@ def ask_workers(spark: SparkSession, tasks: int = 1) -> list[dict[str, Any]]:
 
 
 def _teller() -> Callable[[list[str]], str]:
-    """The function that a worker runs. It must not need dovetail: being local, it is pickled by value."""
+    """The function that a worker runs. It must not need dovetail. As a local function it is pickled by value."""
 
     def tell(names: list[str]) -> str:
         import importlib
@@ -124,7 +124,7 @@ def _teller() -> Callable[[list[str]], str]:
 
         modules = {}
         for name in names:
-            with suppress(Exception):  # a package that is broken is as good as none
+            with suppress(Exception):  # a broken package counts as missing
                 modules[name] = getattr(importlib.import_module(name), "__version__", None)
         facts = {
             "host": platform.node(),
@@ -142,7 +142,7 @@ def _teller() -> Callable[[list[str]], str]:
 
 
 def _reason(error: Exception) -> str:
-    """Why it failed, without the stack trace."""
+    """The reason of a failure, without the stack trace."""
     known = re.search(r"Cannot run program .*", str(error))
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (known[0] if known else lines[-1] if lines else type(error).__name__).rstrip(".")

@@ -1,1 +1,1 @@
-"""What operators remember: rows, indexes, blocks on disk, and the budget they must keep to."""
+"""The state of operators: rows, indexes, blocks on disk, and the memory budget."""

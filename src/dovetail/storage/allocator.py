@@ -1,6 +1,6 @@
-"""Return freed memory to the system.
+"""Returns freed memory to the system.
 
-Allocators retain freed memory for reuse. Where a budget bounds the size of a process, they are configured to return it.
+Allocators retain freed memory for reuse. If a budget limits the size of a process, they are configured to return it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-M_MMAP_THRESHOLD = -3  # as glibc's malloc.h has it
+M_MMAP_THRESHOLD = -3  # from glibc's malloc.h
 LARGE = 1 << 17  # bytes
-PARTS = 8  # of a limit: after so much growth, freed memory is returned again
+PARTS = 8  # freed memory is returned again after growth by this part of a limit
 LEAST_GROWTH = 1 << 22  # bytes
-MADV_DONTNEED = 4  # as sys/mman.h has it
+MADV_DONTNEED = 4  # from sys/mman.h
 
 
 def trim_heap() -> None:
@@ -28,11 +28,11 @@ def trim_heap() -> None:
 
 
 class GrowthWatch:
-    """Returns freed memory as soon as the process has grown by what a join may take; `look` is called now and then.
+    """Returns freed memory when the process has grown by what a join may take. Call `look` periodically.
 
-    Allocators keep what is freed, for pieces of the same size and thread: a join that holds 100 MB at a time may have
-    made the process grow by 200. Where the process grows for another reason, little is lost: after each time it may
-    grow by a part of the limit before the next.
+    Allocators keep freed memory for pieces of the same size and thread: a join that holds 100 MB at a time may make the
+    process grow by 200 MB. If the process grows for other reasons, the cost is small: after each return it may grow by
+    a part of the limit before the next.
     """
 
     def __init__(self, limit: int) -> None:
@@ -48,7 +48,7 @@ class GrowthWatch:
 
 
 def anonymous_bytes() -> int:
-    """Memory of this process that is in no file, as Linux counts it; 0 on other systems."""
+    """Memory of this process that is not backed by a file, as Linux counts it. 0 on other systems."""
     try:
         with open("/proc/self/status", "rb", buffering=0) as file:
             _, _, after = file.read(4096).partition(b"RssAnon:")
@@ -59,10 +59,10 @@ def anonymous_bytes() -> int:
 
 @cache
 def stay_small() -> None:
-    """From now on, large pieces go back when they are freed; call this before they are made.
+    """From now on, return large pieces to the system when they are freed. Call it before they are allocated.
 
-    With pieces of many sizes an allocator keeps more and more: a join that keeps to a budget of 64 MB grew by 170 MB.
-    Asking the system each time costs such a join a fifth of its time.
+    With pieces of many sizes an allocator keeps more and more: a join with a budget of 64 MB grew by 170 MB. The system
+    calls cost such a join a fifth of its time.
     """
     option = _function("mallopt")
     if option is not None:
@@ -71,7 +71,7 @@ def stay_small() -> None:
 
 
 def return_pages(address: int, nbytes: int) -> None:
-    """Return the pages of a mapped file. They are read again from it when they are next used."""
+    """Return the pages of a mapped file. They are read from the file again when they are used next."""
     advise = _function("madvise")
     if advise is not None:
         first = address - address % mmap.PAGESIZE
@@ -80,5 +80,5 @@ def return_pages(address: int, nbytes: int) -> None:
 
 @cache
 def _function(name: str) -> Any:
-    """A function of glibc; None where there is another C library."""
+    """A function of glibc. None with another C library."""
     return getattr(ctypes.CDLL(None), name, None)

@@ -1,9 +1,9 @@
-"""Immutable blocks of rows in a directory or store: Arrow IPC files, read back through a memory map.
+"""Immutable blocks of rows in a directory or store: Arrow IPC files, read through a memory map.
 
-A block is written once, under a name that no other attempt can have, and appears complete or not at all. Blocks may be
-sorted on a key; the smallest and largest key then travel with the block (a zone map), so that a reader can skip what
-cannot match without opening it. A block may consist of several pages, each a record batch of its own: written one after
-the other, read back some at a time.
+A block is written once, under a name that no other attempt uses, and appears complete or not at all. A block may be
+sorted on a key. It then carries its smallest and largest key (a zone map), so that readers can skip it without opening
+it. A block may have several pages, each its own record batch, which are written one after the other and can be read
+separately.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from dovetail.storage.store import DamagedError, Store, Upload
 
 SUFFIX = ".arrow"
 NEEDED, ZONE = frozenset({"name", "rows", "nbytes", "checksum"}), frozenset({"low", "high"})
-"""What a manifest says of each block, and of those that are sorted."""
+"""The fields of a block in a manifest, and the further ones of sorted blocks."""
 MOST_COUNT = 1 << 63
-MOST_OPEN = 64  # blocks whose pages are being read
+MOST_OPEN = 64  # blocks with pages being read
 GATHERED_BYTES = 1 << 16  # Arrow writes a block in dozens of pieces, most of a few bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What is known of a block without reading it."""
+    """The metadata of a block, known without reading it."""
 
     name: str
     rows: int
     nbytes: int
     checksum: int
-    low: int | None = None  # zone map: smallest and largest key, where the block is sorted
+    low: int | None = None  # zone map: smallest and largest key, if the block is sorted
     high: int | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Block:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Block:
-        """What a manifest says of a block. A name that leads out of the store's place is refused."""
+        """Parse a block from a manifest. Names outside the store's directory are refused."""
         try:
             check_block(fields)
         except DamagedError as error:
@@ -58,14 +58,14 @@ class Block:
 
 
 def check_block(fields: Any) -> None:
-    """See that this is what `to_json` gives; else that is a DamagedError."""
+    """Check that the fields are as written by `to_json`. Raises DamagedError."""
     if not isinstance(fields, Mapping) or not NEEDED <= fields.keys() <= NEEDED | ZONE:
         raise DamagedError(f"{fields!r} does not describe a block")
     if not is_plain_name(fields["name"]):
         raise DamagedError(f"{fields['name']!r} is not the name of a block")
     for name in ("rows", "nbytes", "checksum"):
         value = fields[name]
-        if type(value) is not int or not 0 <= value < MOST_COUNT:  # as is_count, of every block of every cell
+        if type(value) is not int or not 0 <= value < MOST_COUNT:  # is_count inlined: runs for every block
             raise DamagedError(f"{name} of {fields['name']} is {fields[name]!r}")
     for name in ZONE & fields.keys():
         if fields[name] is not None and type(fields[name]) is not int:
@@ -73,12 +73,12 @@ def check_block(fields: Any) -> None:
 
 
 def is_count(value: object) -> bool:
-    """Whether it is a number of rows, bytes or the like."""
+    """Whether it is a valid number of rows, bytes or the like."""
     return type(value) is int and 0 <= value < MOST_COUNT
 
 
 class BlockStore:
-    """Blocks in one place. A store without a place makes a temporary directory and removes it on close."""
+    """Blocks in one directory or store. Without a place it makes a temporary directory, and removes it on close."""
 
     def __init__(
         self, directory: Place | None = None, *, durable: bool = False, counters: Counters | None = None
@@ -89,11 +89,11 @@ class BlockStore:
         self._counters = counters or Counters()
         self._last_read: tuple[str, int] | None = None
         self._numbers: dict[str, int] = {}
-        self._readers: dict[str, pa.ipc.RecordBatchFileReader] = {}  # of blocks of several pages
+        self._readers: dict[str, pa.ipc.RecordBatchFileReader] = {}  # of blocks with several pages
 
     @property
     def place(self) -> Store:
-        """Where the blocks are; made on first use."""
+        """The store of the blocks, made on first use."""
         if self._place is None:
             self._place = LocalStore(_spill_directory())
         self._place.prepare()
@@ -101,13 +101,13 @@ class BlockStore:
 
     @property
     def directory(self) -> Path:
-        """Where the blocks are, if that is a directory."""
+        """The directory of the blocks, if they are in one."""
         path = self.place.path
         assert path is not None
         return path
 
     def write(self, batch: pa.RecordBatch, stem: str, zone: tuple[int, int] | None = None) -> Block:
-        """Store rows as a new block whose name starts with `stem`."""
+        """Write rows as a new block whose name starts with `stem`."""
         paged = self.open_paged(batch.schema, stem)
         paged.write(batch)
         return paged.close(zone)
@@ -130,25 +130,27 @@ class BlockStore:
         return batch
 
     def keep_made(self, names: Sequence[str], made: object) -> None:
-        """Keep what was made of the rows of these blocks, if they stay mapped for another time."""
+        """Cache an object derived from these blocks, if they stay mapped until the next time."""
 
     def find_made(self, names: Sequence[str]) -> object | None:
-        """What was kept of these blocks; None if nothing was, or if they are not as they were then."""
+        """The cached object of these blocks. None if there is none, or if the blocks have changed."""
         return None
 
     def map(self, block: Block, *, verify: bool = False) -> MappedBlock:
-        """Map a block, to be read many times. `verify` as in `read`."""
+        """Map a block that is read many times. `verify` as in `read`."""
         with self._open_file(block, verify, mapped=True) as file:
             return MappedBlock(file.read_buffer())
 
     def map_pages(self, block: Block, *, verify: bool = False) -> Iterator[pa.RecordBatch]:
-        """All pages of a block, mapped: they stay readable when it is removed. `verify` as in `read`."""
+        """All pages of a block, mapped: they stay readable after it is removed. `verify` as in `read`."""
         reader = self._open_reader(block, verify)
         for page in range(reader.num_record_batches):
             yield reader.get_batch(page)
 
     def read_pages(self, block: Block, first: int, stop: int) -> list[pa.RecordBatch]:
-        """Some pages of a block. They are read in sequence; the first is, too, if the one before was read last."""
+        """Read some pages of a block, in sequence. If the page before was read last, the first counts as sequential
+        as well.
+        """
         reader = self._reader(block)
         pages = [reader.get_batch(page) for page in range(first, stop)]
         follows = first > 0 and self._last_read == (block.name, first - 1)
@@ -158,16 +160,16 @@ class BlockStore:
         return pages
 
     def pages(self, block: Block, *, verify: bool = False) -> int:
-        """How many pages a block has. `verify` also compares the checksum, if the block is not open yet."""
+        """The number of pages of a block. `verify` also compares the checksum, unless the block is open already."""
         return int(self._reader(block, verify).num_record_batches)
 
     def _reader(self, block: Block, verify: bool = False) -> pa.ipc.RecordBatchFileReader:
-        """A reader that stays open: pages are mostly read one at a time.
+        """A reader that stays open, since pages are mostly read one at a time.
 
-        It does not map the file: what was read once would be counted as memory in use for as long as it is open.
+        It does not map the file: pages that were read would count as memory in use while it is open.
         """
         reader = self._readers.pop(block.name, None) or self._open_reader(block, verify, mapped=False)
-        self._readers[block.name] = reader  # the latest at the end
+        self._readers[block.name] = reader  # latest last
         while len(self._readers) > MOST_OPEN:
             del self._readers[next(iter(self._readers))]
         return reader
@@ -193,21 +195,21 @@ class BlockStore:
         return StateError(f"{self.place / block.name} is missing. {RECOVERY}")
 
     def remove(self, blocks: Iterable[Block]) -> None:
-        """Delete blocks. Batches already mapped from them stay readable."""
+        """Delete blocks. Batches mapped from them stay readable."""
         unneeded = [block.name for block in blocks]
         for name in unneeded:
             self._readers.pop(name, None)
         self.place.delete(unneeded)
 
     def close(self) -> None:
-        """Remove a temporary directory with everything in it; leave a given one alone."""
+        """Remove a temporary directory with its contents. A directory that was passed in is kept."""
         self._readers.clear()
         if self._temporary and self._place is not None and self._place.path is not None:
             remove_owned(self._place.path)
             self._place = None
 
     def _count_read(self, block: Block) -> None:
-        """A read is sequential if it follows the block written just before it under the same stem."""
+        """Count a read. It is sequential if the block was written after the one last read, under the same stem."""
         stem, number = block.name.rsplit("-", 1)[0], self._numbers.get(block.name, -1)
         if self._last_read is not None and self._last_read[0] == stem and number > self._last_read[1]:
             self._counters.pages_read_sequential += 1
@@ -226,7 +228,7 @@ def _spill_directory() -> Path:
 
 
 class PagedBlock:
-    """A block that is being written. Only `close` gives it its name."""
+    """A block that is being written. It gets its name on `close`."""
 
     def __init__(
         self, place: Store, name: str, schema: pa.Schema, durable: bool, written: Callable[[str, int], None]
@@ -257,7 +259,7 @@ class PagedBlock:
     def _finish(self) -> None:
         assert self._file is not None
         self._writer.close()
-        self._gathered.detach()  # or it would close the file when it goes
+        self._gathered.detach()  # otherwise it closes the file when it is collected
         self._file.publish()
 
     def _attempt(self, step: Callable[..., None], *arguments: Any) -> None:

@@ -1,7 +1,7 @@
 """The memory budget of one operator: residents + indexes + input buffer + loaded blocks.
 
-It is counted in bytes of Arrow buffers and index arrays, or in rows where an experiment speaks of rows. Holders
-register their memory under a name; exceeding the limit raises at once, and nothing is dropped.
+It counts bytes of Arrow buffers and index arrays, or rows, for experiments defined in rows. Holders register their
+memory under a name. Exceeding the limit raises immediately; nothing is dropped.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ BUFFER = "input buffer"
 """The holder of an arriving batch. The operator releases it when it stores the rows."""
 
 Unit = Literal["bytes", "rows"]
-LOOKS = 32  # while as many bytes are taken or let go as the limit allows for
+LOOKS = 32  # calls of `look` while as many bytes are allocated or freed as the limit
 
 
 def parse_bytes(memory: str | int | float) -> int:
-    """A budget as people write it: 268435456, 256e6, "256MB", "1.5 GiB"."""
+    """Parse a budget: 268435456, 256e6, "256MB", "1.5 GiB"."""
     given: Any = memory
     is_part = isinstance(given, float) and not (isfinite(given) and given.is_integer())
     if isinstance(given, bool) or not isinstance(given, str | int | float) or is_part:
@@ -42,12 +42,12 @@ def parse_bytes(memory: str | int | float) -> int:
 
 
 def bytes_of(memory: str | float | None) -> int | None:
-    """What `memory=` says; None for no limit."""
+    """The value of `memory=` in bytes. None for no limit."""
     return None if memory is None else parse_bytes(memory)
 
 
 class Budget:
-    """Counts what is held under each name against one limit. `limit=None` only counts."""
+    """Counts the memory held under each name against one limit. With `limit=None` it only counts."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Budget:
         counters: Counters | None = None,
         look: Callable[[], None] | None = None,
     ) -> None:
-        """`look` is called whenever a part of the limit has been taken or let go since the last time."""
+        """`look` is called whenever a part of the limit has been allocated or freed since the last call."""
         self.limit = limit
         self._look = look
         self._moved = 0
@@ -67,7 +67,7 @@ class Budget:
         self._bytes = 0
 
     def measure(self, rows: int, nbytes: int) -> int:
-        """What holding this much takes, in the budget's unit."""
+        """The cost of holding this much, in the budget's unit."""
         return rows if self.unit == "rows" else nbytes
 
     @property
@@ -75,7 +75,7 @@ class Budget:
         return self.measure(self._rows, self._bytes)
 
     def hold(self, name: str, rows: int, nbytes: int) -> None:
-        """Say that `name` now holds this much, in place of what it held before."""
+        """Set what `name` holds. Replaces what it held before."""
         old_rows, old_bytes = self._held.get(name, (0, 0))
         self._rows += rows - old_rows
         self._bytes += nbytes - old_bytes
@@ -91,7 +91,7 @@ class Budget:
         seen.peak_bytes_in_memory = max(seen.peak_bytes_in_memory, self._bytes)
 
     def look(self) -> None:
-        """Much has been let go, though as much is held as before: a copy took its place."""
+        """Called when much was freed though as much is held as before, because a copy replaced it."""
         self._moved = 0
         if self._look is not None:
             self._look()
@@ -106,20 +106,20 @@ class Budget:
         return f"the memory budget of {self.limit:,} {self.unit} is exceeded: {self.used:,} are needed ({holders})."
 
 
-FEWEST_BLOCKS = 4  # of two inputs: input buffer, one outer block, one inner block, one block of residents
+FEWEST_BLOCKS = 4  # with two inputs: input buffer, one outer block, one inner block, one block of residents
 SMALLEST_BLOCK = 16 * 1024  # bytes
-BLOCKS = 16  # into which a budget in bytes is divided
-HEADROOM = 0.75  # of a block's share is filled with rows; the rest is for its file format and extra columns
+BLOCKS = 16  # number of blocks that a budget in bytes is divided into
+HEADROOM = 0.75  # share of a block that is filled with rows; the rest is for the file format and extra columns
 
 
 class Shares:
-    """How an operator that spills divides its budget, in the budget's unit.
+    """How a spilling operator divides its budget, in the budget's unit.
 
-    residents   rows and indexes that arrivals are joined with, while blocks are loaded
-    alone       the same, while none are
-    block       rows that are written as one block
-    outer       blocks loaded at once by the block work, besides one inner block (of each other input)
-    Left over is one block for the input buffer.
+    residents   rows and indexes that arriving rows probe, while blocks are loaded
+    alone       the same, while no blocks are loaded
+    block       rows written as one block
+    outer       blocks loaded at once by block joins, besides one inner block (of each other input)
+    The remainder is one block for the input buffer.
     """
 
     def __init__(self, budget: Budget, block_rows: int, inputs: int = 2) -> None:

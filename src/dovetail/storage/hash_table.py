@@ -15,7 +15,7 @@ from dovetail.kernels import hash_table as kernels
 Hashes = NDArray[np.int64]
 
 SMALLEST = 1024  # buckets; a power of two
-GROWTH = 4  # of the links: memory that was never touched costs nothing, copying does
+GROWTH = 4  # of the links: untouched memory costs nothing, copying does
 
 
 class HashTable:
@@ -34,7 +34,7 @@ class HashTable:
         return self.nbytes_with(0)
 
     def nbytes_with(self, more: int) -> int:
-        """The bytes it will take after `rows` more rows."""
+        """The size in bytes after `more` more rows."""
         rows = self._rows + more
         return 4 * _buckets(rows, len(self._heads)) + 16 * rows
 
@@ -57,10 +57,10 @@ class HashTable:
         self._rows = rows
 
     def find(self, hashes: Hashes, most_pairs: int) -> Iterator[tuple[Rows, Rows]]:
-        """(probing row, resident row) with equal hashes, in pieces of at most `most_pairs`, or one per probing row."""
+        """Pairs (probing row, resident row) with equal hashes, in pieces of `most_pairs`, or one per probing row."""
         probing, entries = kernels.start(self._heads, hashes)
         active = len(probing)
-        capacity = max(len(hashes), SMALLEST)  # what a join of unique keys needs; more only where keys repeat
+        capacity = max(len(hashes), SMALLEST)  # enough for unique keys; grows only if keys repeat
         while active:
             capacity = max(active, min(2 * capacity, most_pairs))
             mine, theirs, active = kernels.walk(self._links, hashes, probing[:active], entries[:active], capacity)
@@ -76,18 +76,19 @@ Flags = NDArray[np.bool_]
 
 Again = Callable[[], Iterable[Hashes]]
 
-FULLEST = 4.0  # rows in a bucket, before there are more buckets
-FRESH = 2.8  # rows in a bucket, when there are more
-EMPTIEST = 0.5  # rows in a bucket, before there are fewer
+FULLEST = 4.0  # rows per bucket at which buckets are added
+FRESH = 2.8  # rows per bucket after that
+EMPTIEST = 0.5  # rows per bucket at which buckets are removed
 FEWEST_BUCKETS = 64
-LINK_BYTES = 5  # of a row: the next row of its bucket, and a tag
+LINK_BYTES = 5  # per row: the next row of its bucket, and a tag
 
 
 class CompactTable:
-    """About eight bytes per row. It finds candidates: rows whose hash is equal, and one in hundreds whose hash is not.
+    """Takes about eight bytes per row. It finds candidates: all rows with an equal hash, and one in hundreds with
+    another.
 
-    Rows are numbered without gaps, 0, 1, 2, … in the order of insertion; when some leave, those behind them move up.
-    Hashes are not kept: `again` gives those of all rows, in order, when the number of buckets changes.
+    Rows are numbered without gaps, 0, 1, 2, … in the order of insertion. When rows are removed, the rows after them
+    move up. Hashes are not stored: `again` returns those of all rows, in order, when the number of buckets changes.
     """
 
     def __init__(self) -> None:
@@ -104,7 +105,7 @@ class CompactTable:
         return 4 * len(self._heads) + LINK_BYTES * len(self._nexts)
 
     def nbytes_with(self, more: int) -> int:
-        """The bytes it will take after `rows` more rows."""
+        """The size in bytes after `more` more rows."""
         rows = self._rows + more
         return 4 * self._buckets(rows) + LINK_BYTES * self._capacity(rows)
 
@@ -120,7 +121,7 @@ class CompactTable:
         self._rows = rows
 
     def remove(self, gone: Flags, again: Again) -> None:
-        """Forget the rows that are marked. `again` gives the hashes of the others."""
+        """Remove the marked rows. `again` returns the hashes of the others."""
         compact.remove(self._heads, self._nexts, self._tags, gone)
         self._rows -= int(np.count_nonzero(gone))
         if self._rows < EMPTIEST * len(self._heads) and len(self._heads) > FEWEST_BUCKETS:
@@ -132,7 +133,7 @@ class CompactTable:
         """Candidates (probing row, resident row), in pieces of at most `most_pairs`, or one per probing row."""
         probing, entries = compact.start(self._heads, hashes)
         active = len(probing)
-        capacity = max(len(hashes), SMALLEST)  # what a join of unique keys needs; more only where keys repeat
+        capacity = max(len(hashes), SMALLEST)  # enough for unique keys; grows only if keys repeat
         while active:
             capacity = max(active, min(2 * capacity, most_pairs))
             walks = probing[:active], entries[:active]
@@ -144,7 +145,7 @@ class CompactTable:
         self._heads = np.zeros(buckets, np.int32)
         row = 0
         for hashes in again():
-            known = hashes[: self._rows - row]  # rows may be there that are about to be inserted
+            known = hashes[: self._rows - row]  # the table may have rows that are not inserted yet
             compact.append(self._heads, self._nexts, self._tags, known, row)
             row += len(known)
 
@@ -152,7 +153,7 @@ class CompactTable:
         return len(self._heads) if rows <= FULLEST * len(self._heads) else int(rows / FRESH)
 
     def _capacity(self, rows: int) -> int:
-        """For how many rows there are links: a few more than needed, so that not every batch copies them."""
+        """The number of rows to allocate links for: a few more than needed, so that not every batch copies them."""
         return len(self._nexts) if rows <= len(self._nexts) else rows + rows // 32
 
 

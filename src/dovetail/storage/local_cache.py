@@ -1,11 +1,11 @@
-"""Objects of a store as files of this machine: downloaded once, memory-mapped, removed by least recent use.
+"""Caches objects of a store as local files: downloaded once, memory-mapped, evicted by least recent use.
 
-A directory that only this user can enter is shared by all workers of a machine. An entry is named by a hash of the
-object's name, which is never used twice, and appears complete or not at all. Each process compares its length and
-checksum before the first read; a damaged entry is downloaded again. An entry that is removed while a process has it
-mapped stays readable. What a worker writes to a store becomes an entry, so that it is not downloaded again.
+All workers of a machine share a directory that only this user can enter. An entry is named by a hash of the object's
+name, which is never reused, and appears complete or not at all. Each process compares length and checksum before its
+first read; a damaged entry is downloaded again. An entry that is removed while a process has it mapped stays readable.
+Objects that a worker writes to a store become entries, so they are not downloaded again.
 
-The size is looked at when a process has added a part of the limit: for a moment there may be more.
+The size is checked when a process has added a part of the limit, so the limit may be exceeded for a moment.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from dovetail.storage.store import CheckedFile, DamagedError, check_file, open_f
 
 DIRECTORY, LIMIT = "DOVETAIL_CACHE_DIR", "DOVETAIL_CACHE_SIZE"
 DEFAULT_LIMIT = "10GB"
-SCANS = 16  # while as many bytes are added as there may be
-MOST_CHECKED = 1 << 16  # names of entries that a process remembers
+SCANS = 16  # scans while as many bytes are added as the limit
+MOST_CHECKED = 1 << 16  # names of entries that a process remembers as verified
 LOCK = "lock"
 UNFINISHED = "unfinished-"
 OURS = re.compile(rf"[0-9a-f]{{64}}|{UNFINISHED}[0-9a-f]{{32}}")
-FORGOTTEN_S = 24 * 3600.0  # an unfinished file that old is of a process that was killed
+FORGOTTEN_S = 24 * 3600.0  # an unfinished file this old belongs to a process that was killed
 
 Fetch = Callable[[BinaryIO], None]
 """Writes the content of an object to a file."""
@@ -48,11 +48,11 @@ class LocalCache:
     def __init__(self, directory: Path, limit_bytes: int) -> None:
         self.directory = private_directory(directory)
         self.limit_bytes = limit_bytes
-        self._added = limit_bytes  # since the last look at all entries; the first look is soon
+        self._added = limit_bytes  # since the last scan of all entries; the first scan comes soon
         self._checked: set[str] = set()
 
     def open(self, key: str, nbytes: int, checksum: int, fetch: Fetch, *, mapped: bool) -> pa.NativeFile:
-        """An object, from its entry if there is one."""
+        """Open an object, from its entry if there is one."""
         path = self._entry(key)
         with contextlib.suppress(FileNotFoundError, DamagedError):
             file = open_file(path, mapped=mapped)
@@ -70,14 +70,14 @@ class LocalCache:
             self.keep(key, unfinished, nbytes)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and unfinished.exists():
-                raise  # of the object
+                raise  # an error of the object
             raise self.error(error) from error
         finally:
             unfinished.unlink(missing_ok=True)
         return opened
 
     def unfinished(self) -> Path:
-        """A name for a file that may become an entry."""
+        """A path for a file that may become an entry."""
         return self.directory / f"{UNFINISHED}{uuid.uuid4().hex}"
 
     def keep(self, key: str, path: Path, nbytes: int) -> None:
@@ -89,7 +89,7 @@ class LocalCache:
             self._evict()
 
     def forget(self, key: str) -> None:
-        """The object is no longer needed."""
+        """Remove the entry of an object that is no longer needed."""
         self._checked.discard(key)
         self._entry(key).unlink(missing_ok=True)
 
@@ -102,19 +102,19 @@ class LocalCache:
         return self.directory / hashlib.sha256(key.encode()).hexdigest()
 
     def error(self, error: OSError) -> StateError:
-        """What to say when a file cannot be written."""
+        """The error for a file that cannot be written."""
         return StateError(
             f"cannot write to the cache {self.directory}: {error.strerror}. Set {DIRECTORY} to another directory of "
             f"the workers, or {LIMIT} to a smaller size."
         )
 
     def _evict(self) -> None:
-        """Remove what was not used for the longest time, until the rest is within the limit. One process at a time."""
+        """Remove the least recently used entries until the rest is within the limit. One process at a time."""
         with open(self.directory / LOCK, "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                return  # another one does it
+                return  # another process does it
             self._added = 0
             entries = sorted(self._entries())
             left = sum(nbytes for _, nbytes, _ in entries)
@@ -125,9 +125,9 @@ class LocalCache:
                 left -= nbytes
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        """When each was used, its size, and where it is. Of files that are being written, only forgotten ones.
+        """The last use, size and path of each entry. Of unfinished files, only abandoned ones.
 
-        The directory may be one that a user has named: what else is in there is none of ours.
+        The user may have chosen the directory, so files that are not ours are ignored.
         """
         now = time.time()
         for entry in os.scandir(self.directory):
@@ -140,7 +140,7 @@ class LocalCache:
 
 @cache
 def worker_cache() -> LocalCache:
-    """The cache of this machine's workers, as the environment says."""
+    """The cache of this machine's workers, as configured by the environment."""
     default = Path(tempfile.gettempdir()) / f"dovetail-cache-{os.geteuid()}"
     limit = parse_bytes(os.environ.get(LIMIT, DEFAULT_LIMIT))
     return LocalCache(Path(os.environ.get(DIRECTORY) or default).absolute(), limit)

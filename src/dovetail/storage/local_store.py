@@ -1,4 +1,4 @@
-"""A directory as a store: files are written under another name, flushed and renamed; reading maps them into memory."""
+"""A directory as a store: files are written under a temporary name, flushed and renamed, and read by mmap."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dovetail.storage.store import Entry, OpenedParts, Store, Upload, check_file
 
 
 class LocalStore(Store):
-    """A directory: of this machine, or one that several mount.
+    """A directory on this machine, or one that several machines mount.
 
-    The one that was given may be a link. Those below it are ours: a link in the place of one of them is refused, since
-    what is written and removed there would be files of others.
+    The given directory may be a link. Directories below it are ours, so a link in place of one is refused: files of
+    others would be overwritten and removed.
     """
 
     __slots__ = ("_below", "_path")
 
     def __init__(self, path: Path, below: int = 0) -> None:
         self._path = path
-        self._below = below  # how many of the path's last parts are below the directory that was given
+        self._below = below  # how many of the path's last parts are below the given directory
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LocalStore) and self._path == other._path
@@ -77,7 +77,7 @@ class LocalStore(Store):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        """A handle of the directory, which stays the same if another is put in its place."""
+        """A handle of the directory, which stays the same if another directory replaces it."""
         parts = self._path.parts
         above = len(parts) - self._below
         handle = os.open(Path(*parts[:above]), os.O_RDONLY | os.O_DIRECTORY)
@@ -105,7 +105,7 @@ class LocalStore(Store):
         return self
 
     def flush(self) -> None:
-        """There is nothing to wait for."""
+        """Nothing to wait for."""
 
     def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
         file = open_file(self._path / name, mapped=mapped)
@@ -119,7 +119,7 @@ class LocalStore(Store):
         return OpenedParts(found, pa.OSFile(str(self._path / name)))
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        # Nothing is whole at once; and a reader that lists names, as for reports, must see no other.
+        # A write is not atomic, and readers that list names, as for reports, must not see an unfinished file.
         mine = f"{name}-{uuid.uuid4().hex}" if data else name
         try:
             with self._opened() as here:
@@ -157,7 +157,7 @@ class LocalStore(Store):
         return [(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for status in found]
 
     def entries(self, *, recursive: bool = False) -> Iterator[Entry]:
-        """Links to directories are listed, and not followed."""
+        """Links to directories are listed, but not followed."""
         found: list[Entry] = []
         folders: list[str] = []
         try:
@@ -219,7 +219,7 @@ class _LocalUpload(Upload):
 
 
 def _write_new(name: str, data: bytes, here: int, durable: bool) -> None:
-    """Write a file of that name, which is new. An empty one may be there; anything else there is replaced by one."""
+    """Write a new file of that name. An empty file of that name is left as it is; anything else is replaced."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
         handle = os.open(name, flags, 0o666, dir_fd=here)
@@ -237,7 +237,7 @@ def _write_new(name: str, data: bytes, here: int, durable: bool) -> None:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """A FIFO would block, and another user may have put one there."""
+    """Opening a FIFO would block, and another user may have put one there."""
     handle = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -246,7 +246,7 @@ def _open_regular(path: str, flags: int) -> int:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make names that were added to a directory survive a loss of power."""
+    """Make new names in a directory survive a power loss."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

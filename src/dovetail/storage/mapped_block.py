@@ -1,7 +1,7 @@
-"""A block that is read again and again, but not held in memory in between.
+"""A block that is read repeatedly, but not held in memory in between.
 
-The file is mapped once; after each use its pages are given back to the system, so that only what is in use counts as
-memory of the process. The next use finds them in the page cache, or on disk.
+The file is mapped once. After each use its pages are returned to the system, so that only pages in use count as memory
+of the process. The next use finds them in the page cache, or on disk.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ class MappedBlock:
         return int(self._reader.num_record_batches)
 
     def release(self) -> None:
-        """Give the pages back."""
+        """Return the pages to the system."""
         return_pages(self._data.address, self._data.size)

@@ -1,9 +1,8 @@
-"""Object stores and other file systems that are not mounted, by pyarrow.fs.
+"""Object stores and other file systems that are not mounted, through pyarrow.fs.
 
-Requests that fail for a while are repeated, with pauses that grow, for some seconds: every object is written under a
-name of its own, so that a put, a copy or a delete may be repeated. An upload that breaks off may leave an incomplete
-object, which nothing names: objects count when something names them, and length and checksum are compared when they
-are read.
+Failed requests are retried for some seconds, with increasing pauses. Every object has a unique name, so a put, a copy
+or a delete can be repeated safely. A broken upload may leave an incomplete object. No manifest names it, so it is never
+read; length and checksum are compared when objects are read.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ KNOWN = {
     "hdfs": "hdfs",
 }
 TIMEOUTS_S = {"connect_timeout": 5.0, "request_timeout": 15.0}
-"""Of S3: without a connection, and without a byte of an answer. By a URI, by the environment, or these."""
-VARIABLE = "DOVETAIL_S3_{}"  # of the environment, in upper case
+"""For S3: without a connection, and without a byte of an answer. The URI and the environment override these."""
+VARIABLE = "DOVETAIL_S3_{}"  # environment variables, in upper case
 S3_OPTIONS = {"region", "scheme", "endpoint_override", "tls_ca_file_path", *TIMEOUTS_S}
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
-REFUSED = (  # in messages of file systems: what asking again will not change
+REFUSED = (  # in messages of file systems: errors that a retry does not change
     "ACCESS_DENIED",
     "INVALID_ACCESS_KEY_ID",
     "SIGNATURE_DOES_NOT_MATCH",
@@ -109,7 +108,7 @@ class ObjectStore(Store):
         return ObjectStore(self._uri, self._open_uri, posixpath.join(self._below, name))
 
     def prepare(self) -> None:
-        """An object makes its place."""
+        """Nothing to do: putting an object creates its place."""
 
     def create(self, name: str, *, durable: bool = False, keep: bool = True) -> Upload:
         return _CachedUpload(self, name, worker_cache(), keep, self._pending)
@@ -123,7 +122,7 @@ class ObjectStore(Store):
         pending, self._pending = self._pending, [] if self._pending is not None else None
         wait(pending or ())
         for upload in pending or ():
-            upload.result()  # raises what it has failed with
+            upload.result()  # raises its error
 
     def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
         assert checksum is not None, "an object's checksum is compared when it is downloaded"
@@ -142,7 +141,7 @@ class ObjectStore(Store):
         return f"{self.key}/{name}"
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        if self._fs.type_name == "hdfs":  # a file is seen while it is written
+        if self._fs.type_name == "hdfs":  # readers see a file while it is written
             mine = f"{name}-{uuid.uuid4().hex}"
             self._attempt("write", name, lambda: self._write(mine, [data]))
             self._attempt("write", name, lambda: self._replace(mine, name))
@@ -150,7 +149,7 @@ class ObjectStore(Store):
             self._attempt("write", name, lambda: self._write(name, [data]))
 
     def upload(self, name: str, file: BinaryIO) -> None:
-        """Put a file, and close it."""
+        """Upload a file, and close it."""
 
         def write() -> None:
             file.seek(0)
@@ -214,7 +213,7 @@ class ObjectStore(Store):
         return f"{self._root}/{name}" if name else self._root
 
     def _write(self, name: str, pieces: Iterable[bytes]) -> None:
-        """One try. A file system with directories may want them made."""
+        """One attempt. A file system with directories may need to create them."""
         try:
             stream = self._fs.open_output_stream(self._path(name))
         except FileNotFoundError:
@@ -230,7 +229,7 @@ class ObjectStore(Store):
         self._fs.move(self._path(mine), self._path(name))
 
     def _download(self, name: str, file: BinaryIO) -> None:
-        """Piece by piece: a piece that fails is asked for again."""
+        """Download in pieces. A failed piece is requested again."""
         source = self._attempt("read", name, lambda: self._fs.open_input_file(self._path(name)))
         with source:
             size = source.size()
@@ -239,14 +238,14 @@ class ObjectStore(Store):
                 file.write(self._attempt("read", name, read))
 
     def _attempt(self, verb: str, name: str, action: Callable[[], T]) -> T:
-        """Ask again while there is hope. What is missing stays a FileNotFoundError."""
+        """Retry while it may help. A missing object is raised as FileNotFoundError."""
         place = self / name if name else self
         for attempt in range(ATTEMPTS):
             try:
                 return action()
             except (OSError, pa.ArrowException) as error:
                 text, missing = str(error), isinstance(error, FileNotFoundError)
-            # Raised here and not above: an error that has led to another one is shown with it, and may have secrets.
+            # Raised here and not above: the original error would be shown with it, and may contain secrets.
             if missing and not any(word in text for word in REFUSED):
                 raise FileNotFoundError(f"{place} is missing")
             if attempt + 1 == ATTEMPTS or any(word in text for word in REFUSED):
@@ -258,12 +257,12 @@ class ObjectStore(Store):
 
 
 def _secrets(open_uri: Opener) -> list[str]:
-    """What an opener knows that is not in the URI."""
+    """Secrets that an opener has and the URI does not."""
     return [value for name, value in getattr(open_uri, "settings", ()) if name.endswith(("_key", "_token"))]
 
 
 class _PatientFile(io.RawIOBase):
-    """An object that is read in parts; a part that fails is asked for again. Readers on several threads take turns."""
+    """An object that is read in parts, with failed parts requested again. Threads that read it take turns."""
 
     def __init__(self, store: ObjectStore, name: str, file: pa.NativeFile, nbytes: int) -> None:
         self._store, self._name, self._file, self._nbytes = store, name, file, nbytes
@@ -298,7 +297,7 @@ class _PatientFile(io.RawIOBase):
 
 
 class _CachedUpload(Upload):
-    """Written to the cache, then put; in the background, if there is a list for that."""
+    """Written to the cache, then uploaded; in the background, if there is a list of pending uploads."""
 
     def __init__(
         self, store: ObjectStore, name: str, kept: LocalCache, keep: bool, pending: list[Future[None]] | None
@@ -332,7 +331,7 @@ class _CachedUpload(Upload):
 
 @cache
 def _uploaders() -> ThreadPoolExecutor:
-    """The threads of this process that upload."""
+    """The upload threads of this process."""
     return ThreadPoolExecutor(AT_ONCE)
 
 
@@ -346,9 +345,9 @@ def _entry(info: Any, name: str) -> Entry:
 
 
 def _opened(uri: str, open_uri: Opener) -> tuple[FileSystem, str]:
-    """The file system of a URI: one in each process.
+    """The file system of a URI, one per process.
 
-    Functions are told apart by nothing, since a task has a copy of its own; openers that have `settings`, by these.
+    Functions cannot be compared, since each task has its own copy. Openers with `settings` are compared by these.
     """
     key = (uri, getattr(open_uri, "settings", None))
     if key not in _file_systems:
@@ -358,12 +357,12 @@ def _opened(uri: str, open_uri: Opener) -> tuple[FileSystem, str]:
             text = without_secrets(str(error), uri, _secrets(open_uri))
         else:
             return _file_systems[key]
-        raise InputError(f"{redacted(uri)} cannot be opened: {text}. {ADVICE}")  # not from the error, as above
+        raise InputError(f"{redacted(uri)} cannot be opened: {text}. {ADVICE}")  # not chained, as above
     return _file_systems[key]
 
 
 def opener(scheme: str, uri: str) -> Opener:
-    """What opens URIs of a scheme that pyarrow knows."""
+    """The opener for URIs of a scheme that pyarrow supports."""
     if scheme not in KNOWN:
         raise InputError(
             f"{redacted(uri)}: {scheme} is not a known file system. Known are paths, file, {', '.join(KNOWN)}; for "
@@ -379,7 +378,7 @@ def open_known(uri: str) -> tuple[FileSystem, str]:
 
 
 def open_s3(uri: str) -> tuple[FileSystem, str]:
-    """As pyarrow reads the URI, but so that a small object is one request."""
+    """Like pyarrow's own, but a small object takes one request."""
     parts = urlsplit(uri)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     user, at, bucket = parts.netloc.rpartition("@")
@@ -397,7 +396,7 @@ def open_s3(uri: str) -> tuple[FileSystem, str]:
 
 
 def _timeout(name: str, given: Mapping[str, str]) -> float:
-    """Seconds."""
+    """The timeout in seconds."""
     variable = VARIABLE.format(name.upper())
     text = given.get(name) or os.environ.get(variable)
     with contextlib.suppress(ValueError):
@@ -407,7 +406,7 @@ def _timeout(name: str, given: Mapping[str, str]) -> float:
 
 
 def make_s3(bucket: str, given: Mapping[str, str]) -> FileSystem:
-    """A small object is one request, which is repeated here and not by AWS's library."""
+    """A small object takes one request, which is retried here and not by AWS's library."""
     settings: dict[str, Any] = dict(given) | {name: _timeout(name, given) for name in TIMEOUTS_S}
     if not given.keys() & {"region", "endpoint_override"} and not any(map(os.environ.get, REGION_VARIABLES)):
         with contextlib.suppress(OSError):

@@ -1,10 +1,10 @@
-"""Where state, results and copies are kept: a directory, or a prefix of an object store or another file system.
+"""Opens the place of state, results or copies: a directory, or a prefix in an object store or another file system.
 
     open_store("/shared/state")       LocalStore
-    open_store("s3://bucket/state")   ObjectStore    by pyarrow.fs; memory-mapped from a cache on the worker
+    open_store("s3://bucket/state")   ObjectStore    through pyarrow.fs; memory-mapped from a cache on the worker
 
-Credentials are the business of the cloud's own configuration, or of the URI. So a URI may have secrets in it: what is
-printed is `redacted`, which a store does by itself.
+Credentials come from the cloud's own configuration, or from the URI. Since a URI may contain secrets, it is printed
+only `redacted`, as stores do themselves.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ def open_store(place: Place) -> Store:
         return LocalStore(Path(urlsplit(location).path if scheme else location).absolute())
     if scheme not in _openers and parse_address(location) is None:
         raise InputError(f"{redacted(location)}: this address cannot be read. {UNQUOTED}")
-    from dovetail.storage.object_store import ObjectStore, opener  # pyarrow.fs takes a while to load
+    from dovetail.storage.object_store import ObjectStore, opener  # pyarrow.fs is slow to import
 
     return ObjectStore(location, _openers.get(scheme) or opener(scheme, location))
 
 
 def is_local(place: Place) -> bool:
-    """Whether it is a path in the file system of a machine."""
+    """Whether it is a path in a local file system."""
     return isinstance(place, LocalStore) or (not isinstance(place, Store) and scheme_of(place) in ("", "file"))
 
 
 def register_file_system(scheme: str, open_uri: Opener) -> None:
-    """Let URIs of a scheme be opened by a function. It travels to the workers with the join."""
+    """Register a function that opens URIs of a scheme. It is sent to the workers with the join."""
     _openers[scheme.lower()] = open_uri
 
 
 def opener_of(location: str) -> Opener | None:
-    """What was registered for the scheme of a URI."""
+    """The registered opener for the scheme of a URI."""
     return _openers.get(scheme_of(location))

@@ -2,9 +2,9 @@
 
 Keys live in a few sorted runs whose sizes grow geometrically, as in a log-structured merge tree: a batch becomes a run,
 and runs of similar size are merged. Insertion costs O(log n) copies per row over its life, a look-up one binary search
-per run. Deleted rows are marked and leave at the next merge.
+per run. Deleted rows are marked, and dropped at the next merge.
 
-Keys are int64 order codes (see core/codes.py), or Python objects for types that have none.
+Keys are int64 order codes (see core/codes.py), or Python objects for types without codes.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from dovetail.kernels.searching import expand
 
 Keys = NDArray[Any]
 
-MOST = 1 << 20  # pairs in one piece
+MOST = 1 << 20  # pairs per piece
 FAN = 4  # a run is merged with its older neighbour unless that is this many times larger
 
 
 class SortedKeys(NamedTuple):
-    """A run: keys and the row of each."""
+    """A run: keys and their rows."""
 
     keys: Keys  # ascending
-    rows: Rows  # of 32 bits, in an index
+    rows: Rows  # 32-bit in an index
 
     def ranges(
         self, low: Keys | None, high: Keys | None, low_closed: bool, high_closed: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the keys between low[i] and high[i] start, and how many there are."""
+        """The start and the number of the keys between low[i] and high[i]."""
         starts = np.zeros(_probes(low, high), np.int64)
         ends = np.full(len(starts), len(self.keys), np.int64)
         if low is not None:
@@ -48,7 +48,7 @@ class OrderedIndex:
     def __init__(self) -> None:
         self._runs: list[SortedKeys] = []  # oldest and largest first
         self._dead = np.zeros(0, np.bool_)  # by row
-        self._deleted = 0  # how many entries of the runs are dead
+        self._deleted = 0  # number of deleted entries in the runs
         self._entries = 0
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class OrderedIndex:
         return sum(run.keys.nbytes + run.rows.nbytes for run in self._runs) + self._dead.nbytes
 
     def insert(self, keys: Keys, rows: Rows) -> None:
-        """Add rows with their keys. A row number is used once, and not again after its deletion."""
+        """Add rows with their keys. A row number is used only once, also after its deletion."""
         if len(rows) == 0:
             return
         order = np.argsort(keys, kind="stable")
@@ -70,7 +70,7 @@ class OrderedIndex:
             self._runs.append(self._merge_runs([older, newer]))
 
     def delete(self, rows: Rows) -> None:
-        """Forget rows that are in the index."""
+        """Delete rows that are in the index."""
         if len(rows):
             self._grow(int(rows.max()) + 1)
         self._dead[rows] = True
@@ -79,7 +79,7 @@ class OrderedIndex:
             self._runs = [run for run in [self._merge_runs(self._runs)] if len(run.rows)] if self._runs else []
 
     def renumber(self, numbers: Rows) -> None:
-        """Row i is `numbers[i]` from now on; it leaves where that is negative."""
+        """Row i becomes row `numbers[i]`. It is removed if that is negative."""
         runs = []
         for run in self._runs:
             rows = numbers[run.rows]
@@ -101,9 +101,9 @@ class OrderedIndex:
         *,
         most: int = MOST,
     ) -> Iterator[tuple[Rows, Rows]]:
-        """All (i, row) with low[i] <= key(row) <= high[i]; None is unbounded, strict where not closed.
+        """All (i, row) with low[i] <= key(row) <= high[i]. None is unbounded; bounds that are not closed are strict.
 
-        In pieces of at most `most`, or one probe's share of a run.
+        In pieces of at most `most`, or one probe's matches in a run.
         """
         for run in list(self._runs):
             starts, counts = run.ranges(low, high, low_closed, high_closed)
@@ -116,7 +116,7 @@ class OrderedIndex:
     def count(
         self, low: Keys | None, high: Keys | None, low_closed: bool = True, high_closed: bool = True
     ) -> NDArray[np.int64]:
-        """How many rows `find` gives for each i, at most: deleted rows may still be counted."""
+        """An upper bound on the number of rows that `find` returns for each i: deleted rows may be counted."""
         counts = np.zeros(_probes(low, high), np.int64)
         for run in self._runs:
             counts += run.ranges(low, high, low_closed, high_closed)[1]
@@ -125,7 +125,7 @@ class OrderedIndex:
     def lookup(
         self, low: Keys | None, high: Keys | None, low_closed: bool = True, high_closed: bool = True
     ) -> tuple[Rows, Rows]:
-        """All that `find` gives at once."""
+        """All results of `find` at once."""
         found = list(self.find(low, high, low_closed, high_closed))
         none = np.empty(0, np.int64)
         return np.concatenate([none, *(p for p, _ in found)]), np.concatenate([none, *(r for _, r in found)])
@@ -144,7 +144,7 @@ class OrderedIndex:
         return self.smallest(len(self))
 
     def _end(self, count: int, *, largest: bool) -> tuple[Keys, Rows]:
-        """The `count` extreme rows, ascending: merged from as much of each run's end as holds `count` live rows."""
+        """The `count` extreme rows, ascending: merged from the parts of the runs' ends that hold `count` live rows."""
         ends = [self._run_end(run, count, largest=largest) for run in self._runs]
         merged = (
             self._merge_runs(ends, forget=False) if ends else SortedKeys(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -158,7 +158,7 @@ class OrderedIndex:
         return SortedKeys(run.keys[keep], run.rows[keep])
 
     def _merge_runs(self, runs: list[SortedKeys], *, forget: bool = True) -> SortedKeys:
-        """One run from several. A stable sort of sorted runs is a merge, and runs come oldest first."""
+        """Merge several runs into one. A stable sort of sorted runs is a merge, and runs come oldest first."""
         keys = np.concatenate([run.keys for run in runs])
         rows = np.concatenate([run.rows for run in runs])
         if forget and self._deleted:
@@ -178,7 +178,7 @@ class OrderedIndex:
         return probing[alive], rows[alive]
 
     def _is_dead(self, rows: Rows) -> NDArray[np.bool_]:
-        """Rows that came after the last one that was deleted are not."""
+        """Whether rows are deleted. Rows after the last deleted one are not."""
         if not len(self._dead):
             return np.zeros(len(rows), np.bool_)
         dead: NDArray[np.bool_] = self._dead[np.minimum(rows, len(self._dead) - 1)] & (rows < len(self._dead))

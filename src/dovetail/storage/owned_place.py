@@ -1,8 +1,8 @@
-"""Places in a store that are removed with the process that made them.
+"""Places in a store that are removed when the process that made them ends.
 
-A directory has a lock of its own (core/owned_directories.py). An object store cannot tell who is alive. So a process
-leaves a lease on its own machine, a file that it keeps locked: a process that finds one it can lock knows that the
-process has ended, and removes what it has left in the same store.
+A directory has its own lock (core/owned_directories.py). An object store cannot tell which processes are alive. So a
+process keeps a lease on its own machine: a file that it holds locked. A process that can lock the lease of another
+knows that this one has ended, and removes what it left in the same store.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dovetail.errors import DovetailError
 from dovetail.storage.store import Store
 
 Check = Callable[[Store], bool]
-"""Whether a place has become something to keep."""
+"""Whether a place should be kept after all."""
 
 
 class _Lease(NamedTuple):
@@ -35,13 +35,13 @@ class _Lease(NamedTuple):
 
 
 _leases: dict[Store, _Lease] = {}
-"""What this process owns."""
+"""The places that this process owns."""
 
 
 def owned_place(parent: Store, stem: str, *, private: bool = False) -> Store:
-    """A new place, which is removed when this process ends; those of killed processes of this machine are removed.
+    """A new place that is removed when this process ends. Places of killed processes of this machine are removed now.
 
-    If it is a directory and not private, users who may write to its parent may write to it.
+    If it is a directory and not private, users with write access to its parent have write access to it.
     """
     if parent.path is not None:
         return parent / owned_directory(parent.path, stem, private=private).name
@@ -50,7 +50,7 @@ def owned_place(parent: Store, stem: str, *, private: bool = False) -> Store:
 
 
 def own(place: Store, *, unless: Check | None = None) -> Store:
-    """The same place, which is removed when this process ends."""
+    """Make this process the owner of a place, so that it is removed when the process ends."""
     leases = _lease_directory()
     unfinished = leases / f"{uuid.uuid4().hex}.tmp"
     handle = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)  # stays open
@@ -64,11 +64,11 @@ def own(place: Store, *, unless: Check | None = None) -> Store:
 
 
 def remove_forgotten(parent: Store, stem: str, *, unless: Check | None = None) -> None:
-    """Remove what killed processes of this machine have left there, under this stem and a number of their own."""
+    """Remove the places that killed processes of this machine have left there, named by this stem and a number."""
     ours = re.compile(re.escape(stem) + r"[0-9a-f]{32}")
     for lease in _lease_directory().glob("*.lease"):
         with contextlib.suppress(OSError, ValueError, DovetailError), open(lease) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its process has ended
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # succeeds only if its process has ended
             known = json.load(file)
             if known["parent"] == parent.key and ours.fullmatch(known["name"]):
                 place = parent / known["name"]
@@ -78,13 +78,13 @@ def remove_forgotten(parent: Store, stem: str, *, unless: Check | None = None) -
 
 
 def give_up(place: Store) -> bool:
-    """Remove a place now, if this process owns it; says whether it does."""
+    """Remove a place now, if this process owns it. Returns whether it does."""
     if place.path is not None and remove_owned(place.path):
         return True
     if place not in _leases:
         return False
     lease = _leases.pop(place)
-    with contextlib.suppress(DovetailError):  # else the next process tries, by the lease
+    with contextlib.suppress(DovetailError):  # otherwise the next process tries again, from the lease
         if lease.unless is None or not lease.unless(place):
             place.delete_all()
         lease.path.unlink(missing_ok=True)
@@ -97,7 +97,7 @@ def _lease_directory() -> Path:
 
 
 def _disown() -> None:
-    """In the child of a fork: what its parent owns ends with the parent."""
+    """In a forked child: places that the parent owns stay the parent's."""
     for lease in _leases.values():
         os.close(lease.handle)
     _leases.clear()

@@ -1,9 +1,9 @@
-"""Resident rows without gaps: append batches, take rows by position, remove rows by position.
+"""Stores resident rows without gaps: append batches, take rows by position, remove rows by position.
 
-    positions   0 1 2 3 4 5 6 …                 in the order of arrival; rows behind a removed one move up
+    positions   0 1 2 3 4 5 6 …                 in the order of arrival; rows after a removed one move up
     rows        [ part ][ part ][ part …        each of bounded size: a removal copies one part at a time
 
-So removed rows take up no memory, and removing them takes no more than a part besides.
+Removed rows take up no memory, and removal needs temporary memory for at most one part.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from dovetail.columns.taking import take_rows
 from dovetail.core.rows import Rows
 from dovetail.storage.allocator import trim_heap
 
-SMALLEST_PART = 1 << 18  # bytes: many parts take more time than their copies take memory
-RETURNED_BYTES = 1 << 23  # that a removal copies, between two times that freed memory is returned
+SMALLEST_PART = 1 << 18  # bytes; the time for many parts outweighs the memory of their copies
+RETURNED_BYTES = 1 << 23  # copied by removals, before freed memory is returned again
 FEW_PARTS = 1 << 16
-WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
-MANY = 4  # times fewer positions than rows: some of them may well be the same
+WORTH_A_PART = 1024  # rows for which a separate batch is worth it
+MANY = 4  # times fewer positions than rows: many of them may be equal
 
 Flags = NDArray[np.bool_]
 
 
 def packed_part_bytes(share: int) -> int:
-    """How large parts are, of which a removal holds one twice: about a share of memory."""
+    """The size of a part, for a share of the memory. A removal holds two copies of one part."""
     return min(max(share, SMALLEST_PART), MOST_BYTES)
 
 
@@ -54,7 +54,7 @@ class PackedRows:
         return [part.batch for part in self._parts]
 
     def column(self, read: Callable[[pa.RecordBatch], NDArray[Any]]) -> NDArray[Any]:
-        """What `read` gives for each row, computed part by part."""
+        """The values that `read` returns for each row, computed part by part."""
         found = [read(part) for part in self.parts]
         return found[0] if len(found) == 1 else np.concatenate(found or [read(empty_batch(self.schema))])
 
@@ -68,19 +68,19 @@ class PackedRows:
             self._rows += piece.num_rows
 
     def located(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
-        """Where the rows are: (which of `positions`, rows of a part, their numbers in it)."""
+        """The location of the rows: (which of `positions`, the part's rows, their numbers in it)."""
         for place in self._located(positions):
             yield place.chosen, place.source.batch, place.rows
 
     def gathered(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
-        """As `located`; but a few rows of many parts are copied together."""
+        """Like `located`, but a few rows from many parts are copied together."""
         if len(self._parts) < 2 or len(positions) >= WORTH_A_PART * len(self._parts):
             yield from self.located(positions)
         elif len(positions):
             yield slice(None), *self.copied(positions)
 
     def copied(self, positions: Rows, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Rows]:
-        """The rows at these positions, copied once where many are the same; and where in the copy each is."""
+        """The rows at these positions, copied once if many are equal; and the index of each position in the copy."""
         if MANY * len(positions) < len(self):
             return self.take(positions, names), np.arange(len(positions))
         places = np.zeros(len(self), np.int32)
@@ -90,13 +90,13 @@ class PackedRows:
         return self.take(different, names), places[positions]
 
     def take(self, positions: Rows, names: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The rows at these positions, in this order; some of their columns, or all."""
+        """The rows at these positions, in this order; all columns, or only the given ones."""
         if not self._parts or not len(positions):
             return empty_batch(self.schema)
         return self._copied(list(self._located(positions)), len(positions), names)
 
     def remove(self, gone: Flags) -> None:
-        """Forget the rows that are marked; those behind them move up."""
+        """Remove the marked rows. The rows after them move up."""
         old, firsts = self._parts[::-1], self._firsts[::-1]
         self._parts, self._firsts, self._rows, self.nbytes = [], [], 0, 0
         copied = 0
@@ -107,13 +107,13 @@ class PackedRows:
                 places, before = [], 0
                 last = self._parts[-1] if self._parts else None
                 if last is not None and last.nbytes + part.nbytes * len(stay) // len(part) <= self._part_bytes:
-                    self._pop()  # both are small: they become one
+                    self._pop()  # both are small: merge them
                     before = len(last)
                     places.append(Place(np.arange(before), last.source, np.arange(before)))
                 places.append(Place(np.arange(before, before + len(stay)), part.source, stay))
                 part = _Part(self._copied(places, before + len(stay)))
                 copied += part.nbytes
-            if copied > RETURNED_BYTES:  # else all of them could be there twice: a copy fits in no gap of another
+            if copied > RETURNED_BYTES:  # else all could be there twice: copies do not fit in freed gaps
                 copied = 0
                 trim_heap()
             if len(part):
@@ -136,7 +136,7 @@ class PackedRows:
             return
         numbers = np.searchsorted(self._firsts, positions, side="right") - 1
         if len(self._parts) <= FEW_PARTS:
-            numbers = numbers.astype(np.uint16)  # which NumPy sorts by counting
+            numbers = numbers.astype(np.uint16)  # NumPy sorts it by counting
         order = np.argsort(numbers, kind="stable")
         found, starts = np.unique(numbers[order], return_index=True)
         for number, chosen in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
@@ -152,7 +152,7 @@ class PackedRows:
 
 
 class _Part:
-    """Rows that follow each other: some that grow, or a batch."""
+    """Consecutive rows: a growing part, or a single batch."""
 
     def __init__(self, rows: RowStore | pa.RecordBatch) -> None:
         self._rows = rows
@@ -176,7 +176,7 @@ class _Part:
         return isinstance(self._rows, RowStore) and self._rows.fits(batch)
 
     def append(self, batch: pa.RecordBatch) -> int:
-        """Keep more rows; by how many bytes it has grown."""
+        """Append rows. Returns by how many bytes it has grown."""
         assert isinstance(self._rows, RowStore)
         before = self.nbytes
         self._rows.append(batch)

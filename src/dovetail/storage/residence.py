@@ -1,13 +1,14 @@
-"""Which pairs were already joined in memory: the residence rule.
+"""The residence rule: which pairs were already joined in memory.
 
-Every row becomes resident at one tick of a logical clock (`arrived`) and is evicted at a later one (`left`; never,
-while it is in memory). Each tick belongs to one event. Two rows were joined in memory if and only if their residences
+Every row becomes resident at one tick of a logical clock (`arrived`) and is evicted at a later one (`left`; NEVER while
+it is in memory). Each tick belongs to one event. Two rows were joined in memory if and only if their residences
 overlap:
 
     max(arrived) < min(left)
 
 Rows of one arriving batch share a tick, and so do all rows of one flush. The DINER and RPJ papers call the two ticks
-ATS and DTS; their closed intervals on a coarse clock would lose pairs, so every tick here belongs to one event.
+ATS and DTS. Deviation: their closed intervals on a coarse clock would lose pairs, so here every tick belongs to one
+event.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NEVER = 2**62
 
 
 class Clock:
-    """A counter that never shows the same time twice."""
+    """A counter that never returns the same tick twice."""
 
     def __init__(self, now: int = 0) -> None:
         self.now = now
@@ -34,17 +35,17 @@ class Clock:
 
 
 def met_in_memory(arrived_a: Ticks, left_a: Ticks, arrived_b: Ticks, left_b: Ticks) -> NDArray[np.bool_]:
-    """Which of the aligned pairs were in memory together when the later row of the two arrived."""
+    """Which of the aligned pairs were in memory together when the later of the two rows arrived."""
     met: NDArray[np.bool_] = np.maximum(arrived_a, arrived_b) < np.minimum(left_a, left_b)
     return met
 
 
 class ArrivalTicks:
-    """When each of many rows arrived: as runs of rows that arrived together, for batches share a tick."""
+    """The arrival ticks of many rows, run-length encoded: rows of a batch share a tick."""
 
     def __init__(self) -> None:
         self._ticks: Ticks = np.empty(0, np.int64)
-        self._ends: Ticks = np.empty(0, np.int64)  # of each run: the position behind its last row
+        self._ends: Ticks = np.empty(0, np.int64)  # of each run: the position after its last row
         self._runs = 0
 
     def __len__(self) -> int:
@@ -59,7 +60,7 @@ class ArrivalTicks:
         return self._ticks[np.searchsorted(self._ends[: self._runs], positions, side="right")]
 
     def append(self, arrived: int | Ticks, rows: int) -> None:
-        """A number of rows arrived at one tick, or each at its own."""
+        """Append rows that arrived at one tick, or each at its own."""
         if not rows:
             return
         ticks = np.atleast_1d(np.asarray(arrived, np.int64))
@@ -73,7 +74,7 @@ class ArrivalTicks:
         self._runs = runs
 
     def remove(self, gone: NDArray[np.bool_]) -> None:
-        """Forget the rows that are marked; those behind them move up."""
+        """Remove the marked rows. The rows after them move up."""
         kept = np.concatenate([[0], np.cumsum(~gone, dtype=np.int32)])
         ends = kept[self._ends[: self._runs]].astype(np.int64)
         alive = np.diff(ends, prepend=0) > 0

@@ -1,11 +1,11 @@
-"""Residents in a snapshot, without writing again what an earlier snapshot has written.
+"""Incremental snapshots of resident rows: rows that an earlier snapshot has written are not written again.
 
-    blocks    rows by their serial numbers, each written once; rewritten together when most of their rows have left,
+    blocks    rows by serial number, each written once; rewritten together when most of their rows have left,
               or when there are many of them
-    flags     which rows are still there, and their marks: a few bytes for each, written with every snapshot
+    flags     which rows are still resident, and their marks: a few bytes each, written with every snapshot
 
-So a snapshot costs what has arrived since the last one, and little for what is held. Pages are bounded: whatever is
-written, not much of it is copied at a time.
+So the cost of a snapshot depends on the rows that have arrived since the last one, and hardly on those held. Pages are
+bounded, so little is copied at a time.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Flags = NDArray[np.bool_]
 class Held(NamedTuple):
     """Rows in memory, in the order of arrival."""
 
-    survivors: Flags  # which rows of the last snapshot are still here; they come before all others
+    survivors: Flags  # which rows of the last snapshot are still here; they come first
     marks: Marks
     take: Callable[[slice], pa.RecordBatch]
 
 
 class Saved(NamedTuple):
-    """Rows as they were."""
+    """Restored rows."""
 
     batch: pa.RecordBatch
     marks: Marks
 
 
 class Survivors:
-    """Which rows of the last snapshot are still in memory: a bit for each, none before the first snapshot."""
+    """Which rows of the last snapshot are still in memory: one bit each, empty before the first snapshot."""
 
     def __init__(self) -> None:
         self._bits = np.empty(0, np.uint8)
@@ -59,11 +59,11 @@ class Survivors:
         return np.unpackbits(self._bits, count=self._rows, bitorder="little").view(np.bool_)
 
     def restart(self, rows: int) -> None:
-        """There is a snapshot of `rows` rows: all that are in memory."""
+        """A snapshot of all `rows` rows in memory was taken."""
         self._rows, self._bits = rows, np.full(-(-rows // 8), 0xFF, np.uint8)
 
     def remove(self, gone: Flags) -> None:
-        """Rows in memory leave, by position."""
+        """Remove rows in memory, by position."""
         if self._rows:
             flags = self.all()
             here = np.flatnonzero(flags)
@@ -78,14 +78,14 @@ class ResidentSnapshot:
         self._stem = f"{stem}-kept"
         self._blocks: list[Block] = []
         self._flags: Block | None = None
-        self.next_serial = 0  # of a row that comes; those before it are in blocks
+        self.next_serial = 0  # of the next row; rows before it are in blocks
 
     @property
     def names(self) -> list[str]:
         return [block.name for block in (*self._blocks, self._flags) if block is not None]
 
     def save(self, held: Held) -> dict[str, Any] | None:
-        """Write what is new; says where everything is, ready for JSON. None: there are no rows."""
+        """Write new rows. Returns the locations of all rows, ready for JSON. None: there are no rows."""
         first, rows = self.next_serial, len(held.marks)
         old = self._serials()[held.survivors]
         self.next_serial += rows - len(old)
@@ -108,7 +108,7 @@ class ResidentSnapshot:
         return np.empty(0, np.int64) if self._flags is None else np.asarray(self._store.read(self._flags).column(0))
 
     def load(self, fields: Mapping[str, Any] | None) -> Iterator[Saved]:
-        """The rows that were there, a page at a time."""
+        """The rows of the snapshot, a page at a time."""
         if fields is None:
             return
         self._blocks = [Block.from_json(block) for block in fields["blocks"]]
@@ -126,7 +126,7 @@ class ResidentSnapshot:
                     yield Saved(rows.take(pa.array(alive)), marks[places[alive]])
 
     def _write_rows(self, held: Held, serials: NDArray[np.int64], first: int) -> Block:
-        """The rows from the given one on."""
+        """Write the rows from the given one on."""
         schema = self._schema.append(pa.field(SERIAL, pa.int64()))
         paged = self._store.open_paged(schema, self._stem)
         for start in range(first, len(serials), PAGE_ROWS):

@@ -1,4 +1,4 @@
-"""A mark for each resident row: one bit, whether it took part in a result lately, or a count of results."""
+"""Marks of resident rows: one bit each, whether the row was recently part of a result, or a count of results."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dovetail.core.rows import Rows
 
 Flags = NDArray[np.bool_]
 
-FEW = 16  # times fewer rows than there are: each is marked by itself
+FEW = 16  # times fewer rows than there are: each is marked separately
 
 
 class RowMarks:
-    """Rows are numbered without gaps; when some leave, those behind them move up."""
+    """Rows are numbered without gaps. When rows are removed, the rows after them move up."""
 
     def __init__(self, counted: bool = False) -> None:
         self._counted = counted
-        self._marks: NDArray[Any] = np.empty(0, np.int32 if counted else np.uint8)  # a count each, or a bit each
+        self._marks: NDArray[Any] = np.empty(0, np.int32 if counted else np.uint8)  # a count or a bit per row
         self._rows = 0
 
     @property
@@ -27,7 +27,7 @@ class RowMarks:
         return self._marks.nbytes
 
     def nbytes_with(self, more: int) -> int:
-        """The bytes they will take after `rows` more rows, at least."""
+        """The size in bytes after `more` more rows, at least."""
         return max(self.nbytes, self._size(self._rows + more) * self._marks.itemsize)
 
     def all(self) -> NDArray[Any]:
@@ -46,12 +46,12 @@ class RowMarks:
         if self._counted:
             self._marks[first : self._rows] = marks
             return
-        rest = first % 8  # the last byte is only partly filled: write it again
+        rest = first % 8  # the last byte is partly filled: rewrite it
         last = np.unpackbits(self._marks[first // 8 : first // 8 + 1], count=rest, bitorder="little")
         self._marks[first // 8 : size] = np.packbits(np.concatenate([last, marks != 0]), bitorder="little")
 
     def add(self, rows: Rows) -> None:
-        """Each of these rows took part in a result, once for every time it is given."""
+        """Mark rows that were part of a result. A row may be given several times."""
         if self._counted:
             np.add.at(self._marks, rows, np.int32(1))
         elif len(rows) > self._rows // FEW:
@@ -62,14 +62,14 @@ class RowMarks:
             np.bitwise_or.at(self._marks, rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
 
     def lower(self, rows: Rows) -> None:
-        """Counts are halved, bits are cleared."""
+        """Halve counts, clear bits."""
         if self._counted:
             self._marks[rows] //= 2
         else:
             np.bitwise_and.at(self._marks, rows >> 3, ~np.left_shift(1, rows & 7).astype(np.uint8))
 
     def remove(self, gone: Flags) -> None:
-        """Forget the rows that are marked as gone."""
+        """Remove the marked rows."""
         kept = self.all()[~gone]
         self._rows = len(kept)
         self._marks[: self._size(self._rows)] = kept if self._counted else np.packbits(kept, bitorder="little")

@@ -1,4 +1,4 @@
-"""Row numbers on disk: appended in lists, by any number of threads; any part of them can be read."""
+"""Row numbers on disk: lists are appended by any number of threads, and any part can be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Numbers = NDArray[np.int32]
 
 
 class RowNumbers:
-    """A temporary file, which is gone when it is closed."""
+    """A temporary file that is deleted when it is closed."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="dovetail-", buffering=0)  # noqa: SIM115
@@ -23,14 +23,14 @@ class RowNumbers:
         self._lock = threading.Lock()
 
     def append(self, numbers: Numbers) -> int:
-        """Where the list begins."""
+        """Append a list. Returns its start."""
         view = memoryview(numbers.tobytes())
         with self._lock:
             start = self._length
             self._length += len(numbers)
         offset = start * numbers.itemsize
         try:
-            while view:  # the system may take less than it is given
+            while view:  # the system may write fewer bytes than requested
                 written = os.pwrite(self._file.fileno(), view, offset)
                 view, offset = view[written:], offset + written
         except OSError as error:

@@ -1,13 +1,14 @@
-"""Blocks as the durable state of a streaming join: shared by attempts, removed when no manifest can need them.
+"""Segments: blocks that are the durable state of a streaming join. Attempts share them, and they are removed when no
+manifest can need them.
 
     <state_dir>/<query>/<join>/<cell>/00000017-l-3f2a….arrow      written while the manifest was at version 16
 
-The manifest is committed with the micro-batch, the segments are not: an attempt that fails leaves segments that no
-manifest names, and two attempts at one micro-batch leave two sets of them. Work on version v + 1 begins when
-v is committed, and goes by one of its manifests. Another attempt at v may have left another manifest on another
-machine, from which Spark may yet try v + 1 again; what that one names is of version v, or named by v - 1. So
-everything older than v that neither v nor v - 1 names can go, also if v + 1 fails. (Where two attempts succeed
-twice in a row, a retry may still miss a segment. It then says so; results are never wrong.)
+The manifest is committed with the micro-batch, the segments are not: a failed attempt leaves segments that no manifest
+names, and two attempts at one micro-batch leave two sets of them. Work on version v + 1 begins when v is committed, and
+starts from one of its manifests. Another attempt at v may have left another manifest on another machine, from which
+Spark may still retry v + 1. Its segments are of version v, or named by v - 1. So segments older than v that neither v
+nor v - 1 names can be removed, even if v + 1 fails. (If two attempts succeed twice in a row, a retry may still miss a
+segment. It then raises an error; results are never wrong.)
 """
 
 from __future__ import annotations
@@ -23,32 +24,32 @@ from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.open_store import Place, open_store
 from dovetail.storage.store import Store
 
-MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
+MOST_MAPPED = 4096  # far below Linux's limit, and enough for hundreds of cells
 
 SEGMENT = re.compile(r"([0-9]{8,})-.+-[0-9a-f]{12}\.(?:arrow|tmp)", re.DOTALL)
-"""Names of segments, and of those that an attempt has not finished."""
+"""Names of segments, finished or not."""
 
-SWEEPS = 8  # versions after which a store is listed, which costs a request for each cell; a directory always is
+SWEEPS = 8  # versions between listings of a store, which cost one request per cell; a directory is listed every time
 
 _mapped: OrderedDict[tuple[str, str], pa.RecordBatch] = OrderedDict()
-"""Segments that this process has mapped, most recently used last. A cache only: cells move between processes."""
+"""Segments that this process has mapped, most recently used last. Only a cache: cells move between processes."""
 
 _made: OrderedDict[tuple[str, ...], object] = OrderedDict()
-"""What is made of segments that are mapped, by their place and names."""
+"""Objects derived from mapped segments, by place and names."""
 
 _verified: dict[str, dict[str, object]] = {}
-"""Segments whose checksum this process has verified, by the place where they are, and their stamps then."""
+"""Segments whose checksum this process has verified, with their stamps at that time, by place."""
 
 
 class SegmentStore(BlockStore):
-    """`version` is that of the manifest which will name what is written.
+    """`version` is that of the manifest that will name the new segments.
 
-    Segments stay mapped where all of them are needed all the time. Where there are more than memory should hold, they
-    must not: what is mapped and was read counts as memory in use.
+    Segments stay mapped if all of them are needed all the time. If there are more than memory should hold, they are not
+    kept mapped: pages that were read count as memory in use.
 
-    The checksum of a segment is compared when a process opens it for the first time, and again when the file has
-    been written to: a mapped file shows what is in it now. To compare it in every micro-batch would read all there
-    is, again and again.
+    A segment's checksum is compared when a process opens it for the first time, and again if the file has been written
+    to, since a mapped file shows its current content. Comparing it in every micro-batch would read the whole state each
+    time.
     """
 
     def __init__(self, directory: Place, version: int, *, stay_mapped: bool = True) -> None:
@@ -58,7 +59,7 @@ class SegmentStore(BlockStore):
 
     @cached_property
     def place(self) -> Store:
-        """Prepared once: a store of segments lives for a micro-batch, and asks for its place all the time."""
+        """Cached: a store of segments lives for one micro-batch and uses its place often."""
         return super().place
 
     @cached_property
@@ -69,11 +70,11 @@ class SegmentStore(BlockStore):
         return super()._name(f"{self._version:08d}-{stem}")
 
     def flush(self) -> None:
-        """Wait until all segments are stored: before a manifest that names them is committed."""
+        """Wait until all segments are stored. Called before a manifest that names them is committed."""
         self.place.flush()
 
     def remove(self, blocks: Iterable[Block]) -> None:
-        """Nothing yet: another attempt may start from a manifest that names them."""
+        """Keep them for now: another attempt may start from a manifest that names them."""
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:
         key = (self._key, block.name)
@@ -88,15 +89,15 @@ class SegmentStore(BlockStore):
         return batch
 
     def _open_file(self, block: Block, verify: bool, *, mapped: bool) -> pa.NativeFile:
-        """All that is read of a segment goes through here, and is verified whether it was asked for or not."""
+        """All reads of a segment go through here, and are always verified."""
         is_verified = self._is_verified(block)
-        stamp = self._stamp(block)  # before it is read: what is written meanwhile makes another
+        stamp = self._stamp(block)  # taken before reading: a write in the meantime changes it
         file = super()._open_file(block, not is_verified, mapped=mapped)
         self._verified[block.name] = stamp
         return file
 
     def _is_verified(self, block: Block) -> bool:
-        """Whether it is as it was when its checksum was compared."""
+        """Whether it is unchanged since its checksum was compared."""
         return block.name in self._verified and self._verified[block.name] == self._stamp(block)
 
     def _stamp(self, block: Block) -> object:
@@ -126,11 +127,11 @@ class SegmentStore(BlockStore):
 
     @cached_property
     def _verified(self) -> dict[str, object]:
-        """Segments of this place."""
+        """The verified segments of this place."""
         return _verified.setdefault(self._key, {})
 
     def sweep(self, committed: int, named: Iterable[str]) -> int:
-        """Remove segments older than the committed version that are not named; return how many."""
+        """Remove segments older than the committed version that are not named. Returns their number."""
         place, keep = self.place, set(named)
         unneeded: list[str] = []
         if place.path is not None or committed % SWEEPS == 0:
@@ -142,7 +143,7 @@ class SegmentStore(BlockStore):
         verified = self._verified
         for name in verified.keys() - keep:
             del verified[name]
-            _mapped.pop((self._key, name), None)  # a deleted file takes up space for as long as it is mapped
+            _mapped.pop((self._key, name), None)  # a deleted file takes up space while it is mapped
         for key in [key for key in _made if key[0] == self._key and not keep.issuperset(key[1:])]:
             del _made[key]
         return len(unneeded)

@@ -1,6 +1,6 @@
-"""What a store must do. A put publishes an object whole, under a name that no other writer uses. What was put can be
-read, listed and deleted. There is no rename, no append, and no order of a listing. Documents that are replaced, such as
-a copy of a manifest, are for inspection only.
+"""The interface of a store. A put publishes an object atomically, under a name that no other writer uses. Objects
+can be read, listed and deleted. There is no rename, no append, and listings have no order. Objects that are
+replaced, such as the copy of a manifest, are for inspection only.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ import pyarrow as pa
 
 from dovetail.core.addresses import redacted
 
-CHECKED_BYTES = 1 << 20  # at a time
+CHECKED_BYTES = 1 << 20  # read at a time
 
 FileSystem = Any
-"""A file system of pyarrow.fs, which has no types."""
+"""A file system of pyarrow.fs, which is untyped."""
 Opener = Callable[[str], tuple[FileSystem, str]]
-"""From a URI to a file system of pyarrow, and the path in it."""
+"""Turns a URI into a pyarrow file system and the path in it."""
 
 
 class DamagedError(Exception):
-    """What is stored is not what was written."""
+    """An object differs from what was written."""
 
 
 class Entry(NamedTuple):
     """An object in a listing."""
 
-    name: str  # below the store; with slashes, if the listing is recursive
+    name: str  # relative to the store; with slashes, if the listing is recursive
     nbytes: int
     written: float  # seconds since the epoch
 
 
 class OpenedParts(NamedTuple):
-    """An object that is read in parts, and what a listing has of it."""
+    """An object that is read in parts, and its entry in a listing."""
 
     entry: Entry
     file: pa.NativeFile
 
 
 class Store(ABC):
-    """Objects by name, below one place."""
+    """Objects by name, under one prefix."""
 
     def __str__(self) -> str:
-        """For people: without what may be secret."""
+        """For messages: without secrets."""
         return redacted(self.uri)
 
     def __repr__(self) -> str:
@@ -58,17 +58,17 @@ class Store(ABC):
     @property
     @abstractmethod
     def uri(self) -> str:
-        """As it was given, with whatever is in it: not to be printed."""
+        """The URI as it was given, including secrets: not to be printed."""
 
     @property
     @abstractmethod
     def key(self) -> str:
-        """Tells it from other stores."""
+        """Identifies the store."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The last part of where it is."""
+        """The last part of its path."""
 
     @property
     @abstractmethod
@@ -79,52 +79,53 @@ class Store(ABC):
 
     @property
     def path(self) -> Path | None:
-        """Its directory, if it is one."""
+        """Its directory, if it is a directory."""
         return None
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make sure that objects can be put there; what is not made by the first of them, is made now."""
+        """Make sure that objects can be put there: create what the first put would not create."""
 
     @abstractmethod
     def create(self, name: str, *, durable: bool = False, keep: bool = True) -> Upload:
-        """An object to be written piece by piece; `keep`: this machine will read it again."""
+        """An object to be written piece by piece. `keep`: this machine will read it again."""
 
     @abstractmethod
     def in_background(self) -> Store:
-        """The same store, which may publish what is created by it while other work goes on, until `flush`."""
+        """The same store, but objects may be published in the background until `flush`."""
 
     @abstractmethod
     def flush(self) -> None:
-        """Wait until all is published that was to be published in the background."""
+        """Wait for all uploads in the background."""
 
     @abstractmethod
     def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
-        """An object as a file on this machine. It has this length and checksum, or that is a DamagedError.
+        """Open an object as a local file. Raises DamagedError if length or checksum differ.
 
-        A checksum of None is not compared where that has a price. A missing object is a FileNotFoundError.
+        If `checksum` is None, it is compared only where that is free. A missing object raises FileNotFoundError.
         """
 
     @abstractmethod
     def open_parts(self, name: str) -> OpenedParts:
-        """An object of another writer, to be read in parts where it is. A missing one is a FileNotFoundError."""
+        """Open an object of another writer, to be read in parts in place. A missing one raises FileNotFoundError."""
 
     @abstractmethod
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        """Publish a small object, whole or not at all; one of the same name is replaced."""
+        """Publish a small object atomically. It replaces one of the same name."""
 
     @abstractmethod
     def get(self, name: str) -> bytes | None:
-        """A small object; None if there is none."""
+        """Read a small object. None if there is none."""
 
     @abstractmethod
     def find(self, name: str) -> Entry | None:
-        """What a listing has of an object; None if there is none."""
+        """An object's entry in a listing. None if there is none."""
 
     def stamps(self, names: Iterable[str]) -> list[object]:
-        """One for each published object, another one when it has been written to; a missing one is a FileNotFoundError.
+        """A stamp for each published object, which changes when it is written to. A missing one raises
+        FileNotFoundError.
 
-        None where that cannot be told: objects of a store are read from copies on this machine.
+        None if unknown: objects of a store are read from local copies.
         """
         return [None for _ in names]
 
@@ -133,30 +134,30 @@ class Store(ABC):
 
     @abstractmethod
     def entries(self, *, recursive: bool = False) -> Iterator[Entry]:
-        """The objects, in no order; nothing, if there are none."""
+        """The objects, in no particular order. Empty if there are none."""
 
     @abstractmethod
     def folders(self) -> list[str]:
-        """The names below which there are objects."""
+        """The names of prefixes that contain objects."""
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Those that are still there."""
+        """Delete those that still exist."""
 
     @abstractmethod
     def delete_all(self) -> None:
-        """Everything below."""
+        """Delete everything under the prefix."""
 
     @abstractmethod
     def publish(self, name: str, to: Store) -> None:
-        """Give an object to a store of the same file system, under the same name. It may stay here, too."""
+        """Move or copy an object to a store of the same file system, under the same name."""
 
 
 class CheckedFile(io.FileIO):
-    """A file that knows the size and the checksum of what was written to it."""
+    """A file that tracks the size and checksum of what was written to it."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, "xb")  # new: what is there already, or a link, is another user's
+        super().__init__(path, "xb")  # exclusive: an existing file or link belongs to another user
         self.size = self.checksum = 0
 
     def write(self, data: Any) -> int:
@@ -164,13 +165,13 @@ class CheckedFile(io.FileIO):
         self.checksum = zlib.crc32(view, self.checksum)
         self.size += view.nbytes
         done = 0
-        while done < view.nbytes:  # the system may take less than it is given
+        while done < view.nbytes:  # the system may write fewer bytes than requested
             done += super().write(view[done:])
         return view.nbytes
 
 
 class Upload(CheckedFile):
-    """An object that is being written, as a file of this machine. A block that is left without an error publishes."""
+    """An object being written, as a local file. As a context manager, it publishes on success."""
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if kind is None:
@@ -180,11 +181,11 @@ class Upload(CheckedFile):
             self.discard()
 
     def publish(self) -> None:
-        """Give it its name."""
+        """Give it its final name."""
         raise NotImplementedError
 
     def discard(self) -> None:
-        """Leave nothing."""
+        """Remove it without publishing."""
         raise NotImplementedError
 
 
@@ -198,14 +199,14 @@ def open_file(path: Path, *, mapped: bool) -> pa.NativeFile:
 
 
 def check_file(file: pa.NativeFile, nbytes: int, checksum: int | None) -> None:
-    """See that a file has the length and, if it is given, the checksum; it is then read from its start."""
+    """Check the length of a file and, if given, its checksum. Rewinds it to the start."""
     if file.size() != nbytes or (checksum is not None and _checksum(file) != checksum):
         raise DamagedError("its checksum does not match")
     file.seek(0)
 
 
 def _checksum(file: pa.NativeFile) -> int:
-    """The checksum of the whole file, read in pieces: it may be larger than memory."""
+    """The checksum of a file, read in pieces since it may be larger than memory."""
     checksum = 0
     while len(piece := file.read_buffer(CHECKED_BYTES)):
         checksum = zlib.crc32(piece, checksum)

@@ -1,13 +1,13 @@
-"""The state of streaming joins as it is stored: which queries, joins and cells there are, and the rows that they keep.
+"""Reads the stored state of streaming joins: queries, joins and cells, and the rows that they keep.
 
-    <state_dir>/<query>/<join>/layout.json                      what the join is
-                               manifest-4.json                  the latest manifests of cell 4: a copy
+    <state_dir>/<query>/<join>/layout.json                      the definition of the join
+                               manifest-4.json                  a copy of cell 4's latest manifests
                                cell-4/00000017-l-3f2a….arrow    its segments
-                               reports/4.17.1200.-.0            what cells tell each other, with a limit or an end
+                               reports/4.17.1200.-.0            what cells report to each other, with a limit or an end
 
-What counts is the manifest in Spark's state store, which is committed with the micro-batch. The copy is for inspection
-without Spark. It has two manifests: the one that the latest attempt at a micro-batch has made, which may not be
-committed, and the one before, which is.
+The authoritative manifest is in Spark's state store, and is committed with the micro-batch. The copy is for inspection
+without Spark. It has two manifests: that of the latest attempt at a micro-batch, which may not be committed, and the
+one before, which is.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from dovetail.storage.store import DamagedError, Store
 
 LAYOUT = "layout.json"
 CELL, COPY = "cell-{}", "manifest-{}.json"
-CELL_BITS = 40  # of a row's number: its place among the rows of its cell; the cell is above
-OWN = "__own"  # of rows in a window: the number of the row among all of its stream
-ATTEMPTS = 5  # at reading a cell whose query is running: segments are merged and swept meanwhile
+CELL_BITS = 40  # of a row number: the low bits are its position in its cell, the high bits the cell
+OWN = "__own"  # for windows: the row's number within its stream
+ATTEMPTS = 5  # to read a cell while its query runs and merges or sweeps segments
 CHECKPOINT = "Give its checkpointLocation."
-REPORT = r"[0-9]+\.[0-9]+\.[0-9]+\.(?:-|[0-9]+)\.[0-9]+"  # of a cell: spark/streaming/reports.py
+REPORT = r"[0-9]+\.[0-9]+\.[0-9]+\.(?:-|[0-9]+)\.[0-9]+"  # reports of cells: spark/streaming/reports.py
 OURS = re.compile(rf"(?:layout|manifest-[0-9]+)\.json(?:-[0-9a-f]{{32}})?|{SEGMENT.pattern}|{REPORT}", SEGMENT.flags)
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 Document = Mapping[str, Any]
-"""A manifest as Spark's state store has it: version, batch, state, segments, previous, notes."""
+"""A manifest in Spark's state store: version, batch, state, segments, previous, notes."""
 
 
 class RowSegment(NamedTuple):
     """A segment with rows of one input."""
 
-    input: str  # its alias
+    input: str  # alias of the input
     block: Block
-    alive: Block | None = None  # the serial numbers of the rows that are still there, of all blocks; None: all are
-    flags: Block | None = None  # which of its rows have had a partner or have been reported, where that is tracked
-    run: Run | None = None  # the pages that are meant; None: all
+    alive: Block | None = None  # serial numbers of the remaining rows of all blocks; None: all
+    flags: Block | None = None  # which of its rows have had a partner or were reported, if tracked
+    run: Run | None = None  # the pages to read; None: all
 
 
 class Run(NamedTuple):
-    """Pages of a segment that holds several sorted runs, some of which may have been merged into others."""
+    """Pages of a segment with several sorted runs, some of which may have been merged into others."""
 
     first_page: int
     pages: int
@@ -69,7 +69,7 @@ class Run(NamedTuple):
 
 
 def row_segments(state: Any) -> Iterator[RowSegment]:
-    """Those with rows of the inputs. Operators also keep orders, flags and statistics."""
+    """The segments with rows of the inputs. Operators also store orders, flags and statistics."""
     if isinstance(state, dict):
         if is_block(state):
             block = Block.from_json(state)
@@ -95,15 +95,15 @@ def row_segments(state: Any) -> Iterator[RowSegment]:
 
 
 class StoredRows(NamedTuple):
-    """Rows of one input that a cell keeps."""
+    """Rows of one input, kept by a cell."""
 
     batch: pa.RecordBatch
-    numbers: Integers  # the same for copies of a row in other cells of a window, and for no other row
-    settled: Flags  # which have had a partner, or have been a result by themselves; none, where that is not tracked
+    numbers: Integers  # unique per row; copies of a row in other cells of a window have the same number
+    settled: Flags  # rows that had a partner or were emitted without one; none, if not tracked
 
 
 def count_rows(state: Any) -> dict[str, int]:
-    """How many rows of each input are kept; under other names, what operators keep beside them."""
+    """The number of rows kept, by input. Other data of the operator is counted under other names."""
     parts = {(segment.input, segment.alive or segment.block, segment.run) for segment in row_segments(state)}
     rows: dict[str, int] = {}
     for alias, block, run in parts:
@@ -112,12 +112,12 @@ def count_rows(state: Any) -> dict[str, int]:
 
 
 def count_bytes(state: Any) -> int:
-    """The bytes of the segments that an operator's manifest names. Called for each cell and micro-batch."""
+    """The bytes of the segments in an operator's manifest. Called for each cell and micro-batch."""
     return sum({part["name"]: int(part["nbytes"]) for part in _dictionaries(state) if is_block(part)}.values())
 
 
 def _dictionaries(state: Any) -> Iterator[dict[str, Any]]:
-    """All dictionaries in a state, outer ones first; blocks have none."""
+    """All dictionaries in a state, outer ones first. Those inside blocks are skipped."""
     left = [state]
     while left:
         part = left.pop()
@@ -130,12 +130,12 @@ def _dictionaries(state: Any) -> Iterator[dict[str, Any]]:
 
 
 def is_block(fields: dict[str, Any]) -> bool:
-    """By either: what has lost one of them is a block that is damaged."""
+    """Either field is enough: if one is missing, it is a damaged block."""
     return "checksum" in fields or "nbytes" in fields
 
 
 def parse_manifest(text: str) -> dict[str, Any]:
-    """A manifest of Spark's state store."""
+    """Parse a manifest of Spark's state store."""
     try:
         return check_manifest(parse_json(text))
     except DamagedError as error:
@@ -150,10 +150,10 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def check_manifest(document: Any) -> dict[str, Any]:
-    """The same document, which has all that is read of it, as it is read; else that is a DamagedError."""
+    """Check that a document has all fields that are read, in the right form. Raises DamagedError."""
     if not isinstance(document, dict):
         raise DamagedError(f"{document!r} is not a manifest")
-    for name in ("version", "batch", "emitted"):  # earlier releases do not have all of them
+    for name in ("version", "batch", "emitted"):  # earlier releases lack some of them
         if name in document and not is_count(document[name]):
             raise DamagedError(f"{name} is {document[name]!r}")
     for name in ("segments", "previous"):
@@ -169,7 +169,7 @@ def check_manifest(document: Any) -> dict[str, Any]:
 
 
 def _check_blocks(state: Any) -> None:
-    """Those that an operator's manifest names, and the forms in which `row_segments` expects some of them."""
+    """Check the blocks in an operator's manifest, and the forms that `row_segments` expects."""
     for part in _dictionaries(state):
         if is_block(part):
             check_block(part)
@@ -191,13 +191,13 @@ def _check_blocks(state: Any) -> None:
 
 
 def write_copy(directory: Place, cell: int, made: str, before: str | None) -> None:
-    """Keep the manifests of a cell, as JSON, beside its segments. Not flushed to disk: nothing is restored from it."""
+    """Write the manifests of a cell as JSON beside its segments. Not flushed, since nothing is restored from it."""
     open_store(directory).put(COPY.format(cell), (f"[{made}]" if before is None else f"[{made}, {before}]").encode())
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCell:
-    """One cell of a join, as its latest manifest says."""
+    """One cell of a join, as described by its latest manifest."""
 
     number: int
     inputs: tuple[str, ...]  # aliases
@@ -220,7 +220,7 @@ class StoredCell:
 
     @property
     def batch(self) -> int:
-        """The micro-batch that wrote the manifest."""
+        """The micro-batch in which the manifest was written."""
         return int(self.manifest.get("batch", -1))
 
 
@@ -264,7 +264,7 @@ class StoredJoin:
         return sorted(int(match[1]) for match in found if match)
 
     def cell(self, number: int, committed: int | None = None) -> StoredCell | None:
-        """A cell as its latest manifest says, or the latest that was committed with a micro-batch up to that one."""
+        """A cell by its latest manifest, or by the latest one committed up to a micro-batch."""
         name = COPY.format(number)
         found, text = self.directory.find(name), self.directory.get(name)
         if found is None or text is None:
@@ -290,7 +290,7 @@ class StoredJoin:
         return [cell for cell in found if cell is not None]
 
     def read(self, number: int, alias: str, committed: int | None = None) -> list[StoredRows]:
-        """The rows of one input that a cell keeps, mapped: they stay readable when the query goes on."""
+        """The rows of one input that a cell keeps, mapped: they stay readable when the query continues."""
         if alias not in self.columns:
             raise InputError(f"{self.directory} has no input {alias!r}: there are {', '.join(self.columns)}.")
         for _ in range(ATTEMPTS - 1):
@@ -303,7 +303,7 @@ class StoredJoin:
         return [] if cell is None else list(_map_rows(cell, alias, len(self.columns[alias])))
 
     def check_copies(self) -> None:
-        """Refuse to take cells without a copy of their manifest for empty ones."""
+        """Raise an error if cells have no copy of their manifest, instead of treating them as empty."""
         copies = set(self.numbers())
         found = (re.fullmatch(r"cell-([0-9]+)", name) for name in self.directory.folders())
         missing = [
@@ -350,7 +350,7 @@ def _has_been_result(flags: pa.RecordBatch) -> Flags:
 
 
 def stored_joins(state_dir: Place, query: str | None = None) -> list[StoredJoin]:
-    """The joins that keep state in a place, of all queries or of one."""
+    """The joins with state in a place, of all queries or of one."""
     store = open_store(state_dir)
     if store.path is not None and not store.path.is_dir():
         raise InputError(f"{store} is not a directory. Give the state_dir= of a join of streams.")
@@ -378,7 +378,7 @@ def _read_layout(directory: Store, text: bytes) -> Mapping[str, Any]:
 
 
 def _check_layout(layout: Any) -> None:
-    """What is read of it here. The join itself compares all of it with its own."""
+    """Check the fields that are read here. The join itself compares the whole layout with its own."""
     if not isinstance(layout, dict):
         raise DamagedError(f"{layout!r} is not a layout")
     missing = {"format", "condition", "columns"} - layout.keys()
@@ -397,7 +397,7 @@ def _check_layout(layout: Any) -> None:
 
 
 def _are_columns(given: Any) -> bool:
-    """Names and types."""
+    """Whether it has names and types of columns."""
     return isinstance(given, list) and all(
         isinstance(column, list) and len(column) == 2 and all(isinstance(part, str) for part in column)
         for column in given
@@ -405,7 +405,7 @@ def _are_columns(given: Any) -> bool:
 
 
 def last_commit(checkpoint: Place) -> tuple[str, int]:
-    """The id of the query that has a checkpoint, and its last micro-batch that was committed; -1 before the first."""
+    """The id of the query that owns a checkpoint, and its last committed micro-batch; -1 before the first."""
     store = open_store(checkpoint)
     try:
         metadata = store.get("metadata")
@@ -420,11 +420,11 @@ def last_commit(checkpoint: Place) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class QueryState:
-    """All that a query keeps: everything below its directory is ours."""
+    """Everything that a query keeps: all files in its directory are ours."""
 
     directory: Store
     nbytes: int
-    written: float  # the last write, seconds since the epoch
+    written: float  # last write, in seconds since the epoch
 
     def remove(self) -> None:
         self.directory.delete_all()
@@ -433,7 +433,7 @@ class QueryState:
 
 
 def removable_query(state_dir: Place, query: str) -> QueryState:
-    """What `remove` would remove; anything there that no join of streams has written is an error."""
+    """What `remove` would remove. Anything that was not written by a streaming join is an error."""
     known = {join.directory.name for join in stored_joins(state_dir, query)}
     directory = open_store(state_dir) / query
     if directory.path is not None and directory.path.is_symlink():

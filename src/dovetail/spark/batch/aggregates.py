@@ -1,4 +1,4 @@
-"""Counts and aggregates over the pairs of tables at rest: partial in the cells, and merged by Spark.
+"""Counts and aggregates over the pairs of tables at rest: partial aggregates in the cells, merged by Spark.
 
 rows, by cell --> partial aggregates, one row per cell and group --> Spark: sum, min, max by group --> finished
 """
@@ -44,7 +44,7 @@ Wanted = tuple[tuple[Aggregate, ...], tuple[GroupColumn, ...]]
 
 
 def count_dataframes(request: Request) -> int:
-    """How many pairs an inner join has; none of them is enumerated where no check needs it."""
+    """Count the pairs of an inner join. They are enumerated only if a check needs it."""
     request.refuse_outside(Where.FRAMES)
     inputs = with_columns(*request.input_list)
     bound = _bind_tables(request, inputs)
@@ -87,7 +87,7 @@ def _bind_tables(request: Request, inputs: Inputs) -> Bound:
 
 
 def _joined(request: Request, inputs: Inputs, bound: Bound) -> DataFrame:
-    """The pairs themselves, where Spark has to filter them."""
+    """The pairs themselves, if Spark has to filter them."""
     asked = FrameJoin(request, inputs, bound, joined_schema(bound))
     return plan_cells(asked, asked.plan(InputFacts(on_spark=True, native=True))).frame()
 
@@ -99,7 +99,7 @@ def _work(request: Request, bound: Bound, work: Work, schema: Any) -> DataFrame:
 
 
 def _columns(bound: Bound, wanted: Wanted) -> tuple[set[str], set[str]]:
-    """All columns that are read."""
+    """All columns that are needed."""
     values = [a.value for a in wanted[0] if a.value is not None] + [group.value for group in wanted[1]]
     read = [column for value in values for column in columns_of(value)]
     left, right = (
@@ -121,7 +121,7 @@ def _finisher(aggregates: tuple[Aggregate, ...], by: tuple[GroupColumn, ...]) ->
 
 
 def _aggregated_by_spark(joined: DataFrame, bound: Bound, wanted: Wanted) -> DataFrame:
-    """Where Spark has to filter the pairs, it has to aggregate them, too."""
+    """Aggregation by Spark, for pairs that Spark has to filter."""
     names = joined_names(bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
 
     def expression(aggregate: Aggregate) -> SparkColumn:

@@ -1,4 +1,4 @@
-"""The join of the cells of one Spark task."""
+"""Joins the cells of one Spark task."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ BATCH_ROWS = 1 << 16
 
 
 def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: pa.Schema) -> Rewrite:
-    """A function for mapInArrow that runs the plan's operator on packed rows, all of side `first` coming first.
+    """A function for mapInArrow that runs the plan's operator on packed rows. All rows of side `first` come first.
 
-    `drop` columns at the end of each side are keys that Spark added; they are not part of the result.
+    The last `drop` columns of each side are keys that Spark added. They are not part of the result.
     """
     check_parameters(plan)
 
@@ -46,7 +46,7 @@ def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: p
 
 
 def check_parameters(plan: JoinPlan) -> None:
-    """Refuse wrong parameters of the plan's operator before any work is done."""
+    """Refuse invalid parameters of the plan's operator before any work is done."""
     _driver(plan, BlockStore(), Counters())
 
 
@@ -57,7 +57,7 @@ def _driver(plan: JoinPlan, blocks: BlockStore, counters: Counters) -> Driver:
 
 
 def cells_at_rest(work_in: Callable[[int], Work], first: Side, memory_bytes: int | None) -> Rewrite:
-    """A function for mapInArrow that does the work on one cell after the other."""
+    """A function for mapInArrow that processes one cell after the other."""
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for label, rows in groupby(unpack_rows(batches), key=lambda packed: packed[0]):
@@ -73,13 +73,13 @@ def cells_at_rest(work_in: Callable[[int], Work], first: Side, memory_bytes: int
 
 
 def limit_task(work: Rewrite, limit: int | None) -> Rewrite:
-    """The same work, until a task has that many rows."""
+    """The same work, stopped when the task has this many rows."""
     if limit is None:
         return work
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from limit_rows(work(batches), limit)
-        for _ in batches:  # a worker that leaves input unread is not used again
+        for _ in batches:  # Spark does not reuse a worker that leaves input unread
             pass
 
     return join

@@ -1,4 +1,4 @@
-"""Results in order: sorted by Spark after the join."""
+"""Ordered results: Spark sorts them after the join."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dovetail.spark.frames.schemas import arrow_schema, session_zone
 def order_keys(
     left: DataFrame, right: DataFrame, order_by: OrderBy, how: JoinType, trusted: bool
 ) -> Sequence[OrderKey]:
-    """What results are sorted by: columns that the join type has."""
+    """The sort keys, checked to be over columns that the join type returns."""
     schemas = (arrow_schema(left), arrow_schema(right))
     keys = parse_order(order_by, *schemas, session_zone(left), in_process=False, trusted=trusted)
     if how.only is not None and any(key.side is not how.only for key in keys):

@@ -1,4 +1,4 @@
-"""Spark's own join, where only Spark can tell which rows have a partner."""
+"""Spark's own join, used if only Spark can tell which rows have a partner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail.spark.frames.planned import FrameJoin
 
 
 def by_spark(asked: FrameJoin, plan: JoinPlan) -> JoinPlan:
-    """The plan, to be run by Spark."""
+    """The plan, marked to be run by Spark."""
     choice = Choice(SPARK, f"Spark's own join, because only Spark can evaluate {asked.text_after}")
     return replace(plan, operator=choice, at_rest=False)
 

@@ -45,51 +45,51 @@ from dovetail.spark.native.join import NativeJoin, native_axes, native_join, ref
 from dovetail.spark.session.settings import shuffle_partitions
 from dovetail.spark.versions import types_named
 
-ROWS_PER_TASK = 250_000  # of both sides together, where the number of tasks is ours to choose
+ROWS_PER_TASK = 250_000  # of both sides together, if we choose the number of tasks
 PAIRS_PER_TASK = 10_000_000
 FEWEST_TASKS = 4
 MOST_TASKS = 1024
-TABLE_BYTES = 48  # most that a hash table takes for a row, besides the row itself
+TABLE_BYTES = 48  # upper bound of a hash table's size per row, besides the row itself
 EMPTY_TABLE_BYTES = 20 * 1024
 TWO_PASSES = "a full join is a left join, and the right rows without a partner by a second pass over both sides"
 LARGE = 10_000_000  # rows of a result
 WRITE = "to store a result of this size, dovetail.write(joined, path) needs less CPU than joined.write.parquet(path)"
-UNEVEN = 1.5  # how much fuller than the average a cell may be
+UNEVEN = 1.5  # allowed size of a cell, relative to the average
 
 GEO = types_named("GeographyType", "GeometryType")
 
 
 class Look(NamedTuple):
-    """What both sides are like; without samples, only how many tasks there shall be."""
+    """What is known about both sides. Without samples, only the number of tasks."""
 
     samples: Samples | None
     tasks: int
-    listed: bool = True  # whether pairs are work
-    files: tuple[FileRows | None, FileRows | None] = (None, None)  # that tasks read by themselves
+    listed: bool = True  # whether listing pairs is part of the work
+    files: tuple[FileRows | None, FileRows | None] = (None, None)  # files that tasks read themselves
 
 
 def unique_side(how: JoinType) -> Side | None:
-    """The side whose rows must be in one cell, because it matters whether they have a partner. A full join has two."""
+    """The side whose rows must be in one cell, because the join tracks their partners. A full join has two."""
     return how.tracked[0] if len(how.tracked) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A plan with its router, and which task joins which cell."""
+    """A plan with its router, and the assignment of cells to tasks."""
 
     plan: JoinPlan
     router: Router
     task_of: list[int]
-    first: Side  # the smaller side: it comes first and is kept
+    first: Side  # the smaller side: it comes first and is kept in memory
     files: tuple[FileRows | None, FileRows | None] = (None, None)
 
     @property
     def labels(self) -> list[int]:
-        """For each cell a number from which Spark reads its task, and which still tells cells of one task apart."""
+        """A number for each cell that determines its task in Spark, and that is distinct for cells of one task."""
         return [task + self.plan.tasks * cell for cell, task in enumerate(self.task_of)]
 
     def work_in(self, work: Work) -> Callable[[int], Work]:
-        """The work in the cell of a label: of a union, on one of the alternatives."""
+        """The work in the cell of a label. For a union, it joins one of the alternatives."""
         router, tasks = self.router, self.plan.tasks
         if isinstance(router, UnionRouter):
             return lambda label: work.with_condition(router.branch(label // tasks))
@@ -129,10 +129,10 @@ def tasks_for(bound: Bound, plan: JoinPlan, partitions: int, listed: bool = True
 
 def route(plan: JoinPlan, look: Look) -> Routed:
     """Choose the router for the plan's join type."""
-    any_pair = not plan.at_rest and not plan.driven  # the operator compares every row with every other
+    any_pair = not plan.at_rest and not plan.driven  # the operator compares every pair of rows
     if look.samples is None or any_pair:
         return _unseen(plan, look, any_pair)
-    # An operator joins by the whole condition: in a cell of one alternative it would find pairs of others, too.
+    # An operator joins on the whole condition: in a cell of one alternative it would also find pairs of others.
     unique, by_branch = unique_side(plan.how), plan.how is JoinType.INNER and plan.at_rest
     task = Task(plan.condition, look.samples, look.tasks, unique, look.listed, by_branch)
     routing = choose_router(task)
@@ -142,7 +142,7 @@ def route(plan: JoinPlan, look: Look) -> Routed:
 
 
 def _unseen(plan: JoinPlan, look: Look, any_pair: bool) -> Routed:
-    """By hash, or any row with any other."""
+    """A router without samples: by hash, or 1-bucket."""
     router: Router
     if plan.condition.equalities and not any_pair:
         router = HashRouter(plan.condition, look.tasks)
@@ -161,18 +161,18 @@ def _smaller(plan: JoinPlan) -> Side:
 
 
 def is_both_unique(routed: Routed) -> bool:
-    """Whether no row of either side visits two cells."""
+    """Whether every row of both sides visits only one cell."""
     return isinstance(routed.router, HashRouter) and not routed.router.heavy
 
 
 def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | str) -> DataFrame:
-    """Rows of both sides, brought together by cell and worked on."""
+    """The rows of both sides, grouped by cell and processed."""
     tasks, kept = routed.plan.tasks, routed.plan.how.preserved
     packed = []
     for side in Side:
         pack = packer(side, routed.router, bound.condition.schema(side), routed.labels, side in kept)
         files = routed.files[side]
-        if files is not None:  # their rows come in one order
+        if files is not None:  # rows from files have a fixed order
             packed.append(files.rewrite(pack, PACKED))
             continue
         frame = bound.frames[side] if side in kept else bound.passing(side)
@@ -185,9 +185,9 @@ def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | s
 
 
 def plan_cells(asked: FrameJoin, plan: JoinPlan, whole: FrameJoin | None = None) -> Planned:
-    """The join in cells: Python workers join them, or Spark itself.
+    """Plan the join in cells, run by Python workers or by Spark's own operators.
 
-    `whole` is the same join with the columns that only the condition reads, which Spark leaves out by itself.
+    `whole` is the same join with the columns that only the condition reads, which Spark prunes itself.
     """
     only_spark = asked.needs_spark(plan)
     if only_spark and not axes_of(plan.condition.strategy, plan.how, Side.LEFT):
@@ -209,7 +209,7 @@ def plan_cells(asked: FrameJoin, plan: JoinPlan, whole: FrameJoin | None = None)
 
     if plan.how is not JoinType.FULL or is_both_unique(routed):
         return Planned(routed.plan, lambda: joined(routed))
-    # Rows of both sides are copied, so that no cell alone can tell which have no partner at all.
+    # Rows of both sides are copied, so no single cell can tell which of them have no partner.
     passes = [route(replace(plan, how=how), look) for how in (JoinType.LEFT, JoinType.RIGHT_ANTI)]
     first = passes[0].plan
     return Planned(
@@ -219,7 +219,7 @@ def plan_cells(asked: FrameJoin, plan: JoinPlan, whole: FrameJoin | None = None)
 
 
 def plan_without_workers(asked: FrameJoin, plan: JoinPlan, lacking: WorkerError) -> Planned:
-    """The join by Spark's own operators; where they cannot do it, what workers lack is raised."""
+    """The join by Spark's own operators. If they do not support it, raise what the workers lack."""
     if plan.operator.name == SPARK:
         return Planned(plan, lambda: join_by_spark(asked, plan))
     if _is_for_workers(asked.request, plan) or isinstance(native_axes(asked, plan.how), str):
@@ -234,7 +234,7 @@ def plan_without_workers(asked: FrameJoin, plan: JoinPlan, lacking: WorkerError)
 
 
 def _is_for_workers(request: Request, plan: JoinPlan) -> bool:
-    """Whether options say something about cells or operators in Python workers."""
+    """Whether the request has options for cells, or for operators in Python workers."""
     if request.algorithm == NATIVE:
         return False
     return request.memory is not None or request.cells is not None or not plan.at_rest or not request.sample
@@ -243,7 +243,7 @@ def _is_for_workers(request: Request, plan: JoinPlan) -> bool:
 def _native_if_cheaper(
     asked: FrameJoin, plan: JoinPlan, look: Look, only_spark: bool
 ) -> tuple[JoinPlan, NativeJoin | None]:
-    """The join by Spark's own operators, if they need less CPU than Python workers, or if it was asked for."""
+    """The join by Spark's own operators, if they need less CPU than Python workers, or if requested."""
     request, required = asked.request, asked.request.algorithm == NATIVE
     ours = request.memory is not None or request.cells is not None or not plan.at_rest
     if ours and not required and not only_spark:
@@ -263,16 +263,16 @@ def _native_if_cheaper(
 def joined_tables(
     inputs: Inputs, bound: Bound, routed: Routed, output: pa.Schema, limit: int | None = None
 ) -> DataFrame:
-    """The result of a join of some type, by the router that was chosen; a limit is that of each task."""
+    """The result of a join with the chosen router. A limit applies to each task."""
     fields = result_fields(inputs, output)
-    per_task = None if bound.after else limit  # Spark filters the joined rows, so that it may need more
+    per_task = None if bound.after else limit  # Spark filters the joined rows, so it may need more
     work = limit_work(Joining(bound.condition, routed.plan.how, output, bound.extra), per_task)
     cells = limit_task(_join_cells(bound, routed, work, output), per_task)
     return after_join(in_cells(bound, routed, cells, carried_schema(fields)), bound, fields)
 
 
 def _join_cells(bound: Bound, routed: Routed, work: Work, output: pa.Schema) -> Rewrite:
-    """The join's results, before Spark's own filters."""
+    """The results of the join, before Spark's own filters."""
     plan = routed.plan
     if plan.at_rest:
         return cells_at_rest(routed.work_in(work), routed.first, plan.memory_bytes)
@@ -280,21 +280,21 @@ def _join_cells(bound: Bound, routed: Routed, work: Work, output: pa.Schema) -> 
 
 
 def in_fixed_order(frame: DataFrame) -> DataFrame:
-    """Rows in an order that a repeated task sees again, so that dealing them out by position is repeatable.
+    """Rows in an order that a retried task sees again, so that distributing them by position is repeatable.
 
-    Rows that are equal may change places, which changes nothing.
+    Equal rows may change places, which changes nothing.
     """
     columns = contents(frame)
     return frame.sortWithinPartitions(F.xxhash64(*columns)) if columns else frame
 
 
 def contents(frame: DataFrame) -> list[Column]:
-    """What a hash tells rows apart by."""
+    """The columns that a hash uses to distinguish rows."""
     return [content for field in frame.schema.fields if (content := _content(field)) is not None]
 
 
 def _content(field: StructField) -> Column | None:
-    """The column in a form that Spark can hash; None for geometry inside of other types, which it cannot even print."""
+    """The column in a form that Spark can hash. None for geometry inside other types, which Spark cannot even print."""
     if isinstance(field.dataType, GEO):
         return F.expr(f"st_asbinary({field.name})")
     parts = list(parts_of(field.dataType))

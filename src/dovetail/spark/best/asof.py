@@ -1,11 +1,12 @@
-"""As-of joins by Spark's own operators: both sides in one order, and the last right row seen.
+"""As-of joins with Spark's own operators: both sides sorted together, and the last right row seen.
 
     left rows   -----------------------\\
     right rows  ------------------------- union --> one shuffle, by key --> sorted by time --> the last right row seen
     right rows at the ends of ranges --/
 
-A key with far more rows than others, and all rows where there is no key, are cut into ranges of time. A range does not
-see the right rows of others, so the last one before it (and for later partners the first one after it) is put into it.
+Keys with far more rows than others, or all rows if there is no key, are divided into ranges of time. A range does not
+see the right rows of other ranges, so the last right row before it (for later partners, the first one after it) is
+added to it.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from dovetail.spark.frames.schemas import result_fields
 
 t = pa.types
 
-SALT = 1 << 10  # cells for left rows that can have no partner
+SALT = 1 << 10  # cells for left rows that cannot have a partner
 WHY = "as-of by Spark's own operators: both sides in one order of time, and the last right row seen"
 
 
 class Times(NamedTuple):
-    """What is compared, which way the partner lies, whether equal times count, and what partners must satisfy."""
+    """The compared times, the direction of the partner, whether equal times match, and what partners must satisfy."""
 
     order: InOrder
     strict: bool
@@ -52,19 +53,19 @@ class Times(NamedTuple):
 
 
 def read_times(condition: Condition, best: Best) -> Times | None:
-    """What such a plan needs to know; None if the join is another one."""
+    """The inputs of such a plan. None if the join is of another kind."""
     order = read_order(condition, best)
     if order is None or any(t.is_nested(type_of(e)) for p in condition.equalities for e in (p.left, p.right)):
         return None
     type_ = type_of(order.values[0])
     if t.is_nested(type_) or (t.is_floating(type_) and order.differs and not best.is_distance):
-        return None  # NaN and infinity are partners by their distance
+        return None  # NaN and infinity are partners by distance
     if order.band is None:
         return Times(order, order.strict)
     band, (low, high) = order.band, closed_bounds(order.band)
     if order.direction == "both":
         return Times(order, strict=False) if low == -high else None
-    if not t.is_floating(type_):  # bounds of whole numbers are inside of what was written
+    if not t.is_floating(type_):  # bounds of integers are inclusive
         low, high = low - (not band.low_closed), high + (not band.high_closed)
     if order.direction == "before":
         return Times(order, not band.low_closed) if low == 0 else None
@@ -72,7 +73,7 @@ def read_times(condition: Condition, best: Best) -> Times | None:
 
 
 def plan_asof(asked: FrameJoin, plan: JoinPlan, best: Best, times: Times) -> Planned:
-    """The plan; a sample says where to cut time, unless it is not wanted."""
+    """The plan. A sample determines where to divide time, unless sampling is off."""
     join = _AsOf(asked, plan.how, times, best.is_distance)
     cuts = None
     if asked.request.sample:
@@ -84,7 +85,7 @@ def plan_asof(asked: FrameJoin, plan: JoinPlan, best: Best, times: Times) -> Pla
 
 
 class _AsOf:
-    """The inputs with their keys and times, and what becomes of them."""
+    """The inputs with their keys and times, and the steps of the plan."""
 
     def __init__(self, asked: FrameJoin, how: JoinType, times: Times, is_distance: bool) -> None:
         self._asked, self._how, self._times = asked, how, times
@@ -94,7 +95,7 @@ class _AsOf:
         self._own = [len(asked.bound.visible(side)) for side in Side]
 
     def sample(self) -> pa.Table:
-        """Keys and times of some rows of both sides."""
+        """Keys and times of a sample of both sides."""
         values = [(pair.left, pair.right) for pair in self._bound.condition.equalities]
         sample = sample_files(self._bound, [*self.keys, "time"], [*values, self._times.order.values])
         if sample is None:
@@ -107,14 +108,14 @@ class _AsOf:
         return self._keyed(side).where("usable")
 
     def _keyed(self, side: Side) -> DataFrame:
-        """The rows of a side with keys, time, and whether they can have a partner."""
+        """The rows of a side with keys, time, and a flag whether they can have a partner."""
         condition, frame = self._bound.condition, self._bound.frames[side]
         name = _positions(self._bound, side)
         pairs = [(p.left, p.right) for p in condition.equalities]
         keys = [F.expr(spark_sql(pair[side], name)).alias(key) for pair, key in zip(pairs, self.keys, strict=True)]
         time = F.expr(spark_sql(self._times.order.values[side], name))
         if t.is_floating(type_of(self._times.order.values[side])):
-            time = time + F.lit(0.0)  # -0.0 is 0.0
+            time = time + F.lit(0.0)  # turns -0.0 into 0.0
         passing = [F.coalesce(F.expr(spark_sql(part, name)), F.lit(False)) for part in condition.filters[side]]
         frame = frame.select("*", *keys, time.alias("time"))
         known = [F.col(column).isNotNull() for column in (*self.keys, "time")]
@@ -151,7 +152,7 @@ class _AsOf:
         rows, cut = self._keyed(Side.LEFT), _cut(cuts)
         if self._how is JoinType.INNER:
             rows = rows.where("usable")
-        else:  # those without a key or a time would all be in one task
+        else:  # rows without a key or a time would all be in one task
             salt = F.lit(-1) - F.pmod(F.xxhash64(*contents(self._bound.frames[Side.LEFT])), F.lit(SALT)).cast("int")
             cut = F.when(F.col("usable"), cut).otherwise(salt)
         twice = self._twice()
@@ -159,7 +160,7 @@ class _AsOf:
         return rows.select(*columns, *self.keys, "time", cut.alias("cut"), F.lit(True).alias("is_left"))
 
     def _twice(self) -> dict[str, str]:
-        """Left columns that are a key or the time as they are: they travel once."""
+        """Left columns that are plain keys or times, and are sent only once."""
         name = _positions(self._bound, Side.LEFT)
         pairs = zip((p.left for p in self._bound.condition.equalities), self.keys, strict=True)
         found = {name(one): key for one, key in pairs if isinstance(one, Column)}
@@ -169,7 +170,7 @@ class _AsOf:
         return found
 
     def _right(self, cuts: Cuts | None) -> DataFrame:
-        """The rows as structs, of the columns that the result or a check reads."""
+        """The right rows as structs of the columns that the result or a check reads."""
         checked = [] if self._times.order.band is None else self._times.order.band.source
         name = _positions(self._bound, Side.RIGHT)
         read = {name(c) for part in checked for c in columns_of(part) if c.side is Side.RIGHT}
@@ -180,9 +181,10 @@ class _AsOf:
         )
 
     def _carried(self, right: DataFrame, cuts: Cuts, way: Direction) -> DataFrame:
-        """The last right row of each range in the ranges after it, up to one that has a right row of its own.
+        """The last right row of each range, carried into the ranges after it, up to one that has a right row of its
+        own.
 
-        For later partners the first one, in the ranges before it.
+        For later partners, the first right row, carried into the ranges before it.
         """
         cut = [*self.keys, "cut"]
         heavy = right.where(cuts.heavy)
@@ -224,7 +226,7 @@ def _cut(cuts: Cuts | None) -> SparkColumn:
 
 
 def _nearer() -> SparkColumn:
-    """The one of both whose time is nearer; the one before if both are. A difference that overflows is the larger."""
+    """The one of both whose time is nearer; the earlier one in a tie. A difference that overflows counts as larger."""
     back, ahead = F.try_subtract("time", "before.time"), F.try_subtract("after.time", "time")
     return (
         F.when(F.col("before").isNull(), F.col("after"))

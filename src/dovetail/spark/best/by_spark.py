@@ -1,4 +1,4 @@
-"""The best partners by Spark's own join and window, where only Spark can evaluate the condition or the order."""
+"""Best partners with Spark's own join and window, if only Spark can evaluate the condition or the order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dovetail.spark.frames.schemas import only_spark_compares
 
 
 def only_spark_knows(asked: FrameJoin, best: Best) -> str:
-    """What only Spark can evaluate, or compare; empty if that is nothing."""
+    """What only Spark can evaluate or compare. Empty if there is nothing."""
     after = [text_of(part) for part in asked.bound.after]
     for key in best.order:
         fields = [asked.inputs[column.side].schema[column.name] for column in columns_of(key.value)]
@@ -30,7 +30,7 @@ def only_spark_knows(asked: FrameJoin, best: Best) -> str:
 
 
 def plan_best_by_spark(asked: FrameJoin, plan: JoinPlan, best: Best, why: str) -> Planned:
-    """All pairs by Spark, of which a window keeps the best."""
+    """Spark computes all pairs, and a window keeps the best."""
     text = f"Spark's own join, and a window over all pairs, because only Spark can evaluate {why}"
     plan = replace(plan, operator=Choice(SPARK, text), at_rest=False)
     return Planned(plan, lambda: _best_of_pairs(asked, plan, best))

@@ -1,7 +1,7 @@
-"""The best partners by cells: each left row is in one cell, with all of its partners.
+"""Best partners in cells: each left row is in one cell, together with all of its partners.
 
-So no cell has to know what another has found. Where the right side of a cell exceeds the budget, it passes in chunks:
-of each, the rows are kept that are among the best of some left row.
+So cells are independent of each other. If the right side of a cell exceeds the budget, it is processed in chunks. Of
+each chunk, the rows are kept that are among the best of some left row.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from dovetail.spark.frames.planned import FrameJoin, Planned
 from dovetail.spark.frames.schemas import carried_schema, result_fields
 
 LISTING = ("lists", "extremes")
-"""Kernels that look at pairs."""
+"""Kernels that enumerate pairs."""
 
 
 def plan_best_cells(asked: FrameJoin, plan: JoinPlan, best: Best) -> Planned:
-    """The plan, by samples of both sides."""
+    """The plan, from samples of both sides."""
     plan, look = look_at(asked.bound, plan, asked.request, listed=plan.operator.name in LISTING)
-    routed = route(replace(plan, how=JoinType.LEFT), look)  # no left row is in two cells
+    routed = route(replace(plan, how=JoinType.LEFT), look)  # each left row is in only one cell
     routed = replace(routed, plan=replace(routed.plan, how=plan.how), first=Side.RIGHT)
     fields = result_fields(asked.inputs, asked.output)
 
@@ -52,7 +52,7 @@ def plan_best_cells(asked: FrameJoin, plan: JoinPlan, best: Best) -> Planned:
 
 
 class _Met(NamedTuple):
-    """A chunk of the right side, and which of its rows are the best of left rows; None: any of them may be."""
+    """A chunk of the right side, and which of its rows are among the best of left rows. None: any of them may be."""
 
     partners: Partners | None
     right: pa.RecordBatch
@@ -66,7 +66,7 @@ class _Met(NamedTuple):
 
 @dataclass(slots=True)
 class _BestCell:
-    """The work in a cell: a chunk of the left side meets all of the right one, and then it is done."""
+    """The work in a cell: a chunk of the left side is joined with the whole right side, and is then complete."""
 
     condition: Condition
     best: Best
@@ -76,7 +76,7 @@ class _BestCell:
     met: list[_Met] = field(default_factory=list)
 
     def another(self, label: int) -> _BestCell:
-        """The same work, for a cell that has not begun."""
+        """The same work for a new cell."""
         return replace(self, met=[])
 
     def with_condition(self, condition: Condition) -> _BestCell:

@@ -1,4 +1,4 @@
-"""Which way the best partners of each left row are found."""
+"""Chooses how the best partners of each left row are found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.storage.budget import bytes_of
 
 
 def plan_best_frames(pruning: Pruning, best: Best) -> Planned:
-    """The join before it runs. Where rows are sampled, that is a job."""
+    """The planned join. Sampling, if it is needed, runs a job."""
     asked = pruning.asked
     condition, request = asked.bound.condition, asked.request
     plan = plan_best(condition, request.how, best, bytes_of(request.memory))

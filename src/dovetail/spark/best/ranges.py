@@ -1,7 +1,7 @@
-"""Where time is cut: keys with far more rows than others, and inputs without keys, are joined range by range.
+"""Divides time into ranges: heavy keys, and inputs without keys, are joined range by range.
 
-A sample of both sides says which keys are heavy and where their rows lie. Rows with equal times share a range. Plain
-Parquet files are sampled by the driver, all else by a Spark job.
+A sample of both sides shows which keys are heavy and how their rows are distributed. Rows with equal times are in the
+same range. Plain Parquet files are sampled by the driver, other inputs by a Spark job.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from dovetail.spark.session.settings import parallelism, shuffle_partitions
 t = pa.types
 
 SAMPLE = 1 << 12  # rows of both sides
-ENOUGH = 0.9  # of a sample: fewer rows need no cuts
-HEAVY = 1.25  # of what one core has to do: to cut a key with fewer rows costs more than it saves
-FEWEST = 20  # times a key must be in a sample to be believed heavy
+ENOUGH = 0.9  # share of SAMPLE: inputs with a smaller sample are not divided
+HEAVY = 1.25  # share of one core's work: dividing a key with fewer rows costs more than it saves
+FEWEST = 20  # a key counts as heavy only if it is at least this often in a sample
 MOST_HEAVY = 64
-MOST_RANGES = 64  # what compares a time with all borders must stay small enough to be compiled
+MOST_RANGES = 64  # the expression that compares a time with all borders must stay small enough to be compiled
 SEED = 1
-IN_TASK = (1 << 33) - 1  # the part of Spark's row numbers that counts within a task
+IN_TASK = (1 << 33) - 1  # the bits of Spark's row numbers that count within a task
 
 
 class Cuts(NamedTuple):
-    """Which rows are cut, as SQL over the keys, and borders of time as SQL, ascending."""
+    """Which rows are divided, as SQL over the keys, and the ascending borders of time as SQL."""
 
     heavy: str
-    keys: int  # how many are heavy; 0: there are no keys
+    keys: int  # number of heavy keys; 0: there are no keys
     borders: tuple[str, ...]
 
     @property
@@ -50,7 +50,7 @@ class Cuts(NamedTuple):
 
     @property
     def number(self) -> str:
-        """SQL for the range of a row; 0 where its key is not cut."""
+        """SQL for the range of a row. 0 if its key is not divided."""
         tree = _search(self.borders, 0)
         return f"CASE WHEN {self.heavy} THEN {tree} ELSE 0 END" if self.keys else tree
 
@@ -61,7 +61,7 @@ class Cuts(NamedTuple):
 
 
 def _search(borders: Sequence[str], first: int) -> str:
-    """How many borders are not above the time."""
+    """SQL for the number of borders at or before the time."""
     if not borders:
         return str(first)
     middle = len(borders) // 2
@@ -70,16 +70,16 @@ def _search(borders: Sequence[str], first: int) -> str:
 
 
 def sample_by_spark(rows: DataFrame, keys: Sequence[str]) -> pa.Table:
-    """Keys and times of some rows, by a job."""
+    """Keys and times of a sample of both sides, by a job."""
     return _sample(rows.select(*keys, "time")).toArrow()
 
 
 def sample_files(
     bound: Bound, names: Sequence[str], values: Sequence[tuple[Expression, Expression]]
 ) -> pa.Table | None:
-    """The same of plain Parquet files, read here; None if only Spark can read them.
+    """The same for plain Parquet files, read here. None if only Spark can read them.
 
-    `values`: what the keys, and then the times, are on either side.
+    `values`: the keys, then the times, of both sides.
     """
     if any(is_opaque(value) for pair in values for value in pair):
         return None
@@ -99,7 +99,7 @@ def sample_files(
 def _drawn(
     files: FileRows, bound: Bound, side: Side, values: Sequence[Expression], names: Sequence[str], rows: int
 ) -> list[pa.RecordBatch] | None:
-    """Values of about that many rows, at random places; None if these are too many bytes to read."""
+    """Values of about this many rows at random positions. None if that is too many bytes to read."""
     read = {column.name for value in values for column in columns_of(value)}
     schema = pa.schema([field for field in bound.condition.schema(side) if field.name in read])
     called = dict(zip(bound.condition.schema(side).names, bound.frames[side].columns, strict=True))
@@ -118,7 +118,7 @@ def _drawn(
 
 
 def find_cuts(sample: pa.Table, keys: Sequence[str], rows: DataFrame) -> Cuts | None:
-    """Where to cut rows like those of the sample. None: there is nothing to cut."""
+    """Where to divide rows like those of the sample. None: nothing to divide."""
     if sample.num_rows < ENOUGH * SAMPLE or not all(_has_literals(field.type) for field in sample.schema):
         return None
     partitions = shuffle_partitions(rows)
@@ -145,10 +145,10 @@ def find_cuts(sample: pa.Table, keys: Sequence[str], rows: DataFrame) -> Cuts | 
 
 
 def _sample(rows: DataFrame) -> DataFrame:
-    """The rows with the smallest random numbers, a uniform sample.
+    """The rows with the smallest random numbers: a uniform sample.
 
-    Few rows are sorted. Before the row at place p of a task, about p * draw others have drawn less: at twice SAMPLE, it
-    is almost certainly not among the smallest.
+    Only a few rows are sorted. Before the row at position p of a task, about p * draw others have a smaller number: at
+    twice SAMPLE, the row is almost certainly not among the smallest.
     """
     place = F.monotonically_increasing_id().bitwiseAND(F.lit(IN_TASK)) + 1
     numbered = rows.withColumns({"draw": F.rand(SEED), "place": place})

@@ -1,1 +1,1 @@
-"""Joins in Spark's own planning that Dovetail runs: of plain Spark code, and those that `dovetail.join` has made."""
+"""Joins in Spark's own planning that Dovetail runs: those of plain Spark code, and those of `dovetail.join`."""

@@ -1,4 +1,4 @@
-"""`dovetail.enable(spark)`: from then on, joins of plain Spark code that would be nested loops are Dovetail's."""
+"""`dovetail.enable(spark)`: Dovetail runs joins of plain Spark code that would otherwise be nested loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.spark.catalyst.strategy import NAME, make_strategy
 
 
 class Enabled:
-    """Dovetail in a session. As a context manager it is switched off at the end."""
+    """Dovetail is enabled in a session. As a context manager, it disables it at the end."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -28,17 +28,17 @@ class Enabled:
 
 
 def enable(spark: SparkSession) -> Enabled:
-    """Let joins of plain Spark code that would be nested loops be run by Dovetail.
+    """Run joins of plain Spark code with Dovetail if Spark would run them as nested loops.
 
-    From now on, `spark.sql` and `df.join` of this session reach Dovetail. A join without an equality that has many
-    pairs of rows to compare is run by it, all others by Spark. Results are the same, and nothing is read before a query
+    This applies to `spark.sql` and `df.join` in this session from now on. Dovetail runs joins without an equality that
+    have many pairs of rows to compare; Spark runs all others. Results are the same, and nothing is read before a query
     runs.
 
     Args:
         spark: A classic session. Its workers need Dovetail, as for `dovetail.join`.
 
     Returns:
-        A context manager that switches it off at its end, for those who want that.
+        A context manager that disables it at the end. Using it is optional.
 
     Example:
         >>> dovetail.enable(spark)  # doctest: +SKIP
@@ -54,9 +54,9 @@ def enable(spark: SparkSession) -> Enabled:
 
 
 def enable_new_sessions(spark: SparkSession) -> None:
-    """Enable the sessions that are made from now on, and that share the catalog of this one: those of Connect's server.
+    """Enable sessions that are created from now on and share the catalog of this one: those of a Connect server.
 
-    The setting spark.dovetail.enabled switches it off in each of them.
+    The setting spark.dovetail.enabled disables it in each of them.
     """
     planner = Planner(spark)
     planner.strategy = make_strategy(spark, planner, MANY_PAIRS)
@@ -65,7 +65,7 @@ def enable_new_sessions(spark: SparkSession) -> None:
 
 
 def disable(spark: SparkSession) -> None:
-    """Let Spark run all joins of a session again.
+    """Undo `enable`: Spark runs all joins of the session again.
 
     Args:
         spark: The session that `enable` was called with.

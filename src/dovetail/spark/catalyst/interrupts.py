@@ -1,7 +1,7 @@
-"""Ctrl-C while Spark asks Python for a join.
+"""Handles Ctrl-C while Spark calls Python for a join.
 
-The connection to Java is in use then, in the thread that the signal comes to. PySpark's own handler calls Java, which
-would break that connection. So another thread cancels the jobs, and the interrupt is raised when Python has answered.
+At that time the thread that receives the signal is using the connection to Java. PySpark's own handler would call Java
+and break that connection. So another thread cancels the jobs, and the interrupt is raised when Python has answered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def safe_interrupts(spark: SparkSession) -> Iterator[None]:
-    """Raises KeyboardInterrupt at the end if there was one."""
+    """Raises KeyboardInterrupt at the end if there was an interrupt."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield

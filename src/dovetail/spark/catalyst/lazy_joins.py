@@ -1,13 +1,13 @@
-"""`dovetail.join` of two DataFrames at rest as a join that Spark's optimizer sees.
+"""Makes `dovetail.join` of two DataFrames at rest a join that Spark's optimizer sees.
 
-    call         condition, options and plan are checked, and an ordinary join is built: nothing is read
+    call         condition, options and plan are checked, and an ordinary join is built; nothing is read
     optimizer    filters and columns are pushed through it, as through any join
-    execution    what is left of both inputs is sampled and joined in cells; only the columns wanted are made
+    execution    the pruned inputs are sampled and joined in cells; only the needed columns are produced
 
-The options travel as a hint of the join. Where Spark's own join will do, it is one without a hint.
+The options are stored in a hint of the join. A join that Spark runs itself has no hint.
 
-Joins are made at once, from samples taken at the call, on Spark Connect, of streams, by algorithm="diag", and where the
-condition calls functions that Spark's optimizer does not push through joins.
+Joins are planned at the call, from samples taken there, on Spark Connect, for streams, with algorithm="diag", and if
+the condition calls functions that Spark's optimizer does not push through joins.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from dovetail.spark.frames.planned import FrameJoin
 from dovetail.spark.frames.result_frames import check_unique, columns_of_result, frame_of_result, joined_request
 from dovetail.spark.frames.sink import remember_plan
 
-AT_ONCE = "spark.dovetail.joinAtOnce"  # "true": joins are planned when dovetail.join is called
+AT_ONCE = "spark.dovetail.joinAtOnce"  # "true": joins are planned at the call of dovetail.join
 STRUCTURAL = {"columns", "suffix", "suffixes", "indicator", "validate", "left_on", "right_on", "trusted"}
-"""Options that are in the plan itself."""
+"""Options that the plan itself contains."""
 RIGHT_SUFFIX = "_right"
 
 log = logging.getLogger("dovetail.spark")
@@ -55,13 +55,13 @@ _made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by the gateway of a 
 
 
 def join_dataframes(request: Request) -> DataFrame:
-    """The join as a DataFrame, which Spark has not planned yet where that is possible."""
+    """The join as a DataFrame. If possible, Spark has not planned it yet."""
     lazily = _join_lazily(request)
     return joins.join_dataframes(request) if lazily is None else lazily
 
 
 def _join_lazily(request: Request) -> DataFrame | None:
-    """The join as part of a query; None if it cannot be."""
+    """The join as part of a query. None if that is not possible."""
     left, right = request.input_list
     if type(left).__module__.startswith("pyspark.sql.connect."):
         return None
@@ -74,7 +74,7 @@ def _join_lazily(request: Request) -> DataFrame | None:
     if options is None:
         return None
     columns = columns_of_result(request)
-    wanted = replace(columns, kept=None)  # of all joined columns: Spark leaves out the others
+    wanted = replace(columns, kept=None)  # all joined columns: Spark prunes them
     joined = joined_request(request, wanted)
     asked, plan = joins.plan_unseen(joined)
     if plan.operator.name != SPARK and not plan.at_rest:
@@ -96,7 +96,7 @@ def _join_lazily(request: Request) -> DataFrame | None:
 
 
 def _selected(columns: ResultColumns) -> list[tuple[int, str]] | None:
-    """The columns of the result by their places among joined ones; None if some are computed from several."""
+    """The positions of the result's columns among joined columns. None if some are computed from several columns."""
     if columns.indicator is not None or any(len(columns.source(part)) > 1 for part in columns.parts):
         return None
     sides = [columns.source(part)[0] for part in columns.parts]
@@ -104,7 +104,7 @@ def _selected(columns: ResultColumns) -> list[tuple[int, str]] | None:
 
 
 def _options(request: Request) -> str | None:
-    """Options and parameters as text; None if some are not plain values."""
+    """Options and parameters as text. None if some are not plain values."""
     given = {name: value for name, value in request.given.items() if name not in STRUCTURAL}
     if request.parameters:
         given["parameters"] = dict(request.parameters)
@@ -115,14 +115,14 @@ def _options(request: Request) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of other libraries."""
+    """Convert numbers of other libraries to plain ones."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError
 
 
 def _build(asked: FrameJoin, how: JoinType, options: str | None, selected: list[tuple[int, str]]) -> DataFrame | None:
-    """Columns of the join of both DataFrames, on the condition as Spark reads it; None if that cannot be."""
+    """Columns of the join of both DataFrames, on the condition as Spark parses it. None if that is not possible."""
     left, right = asked.request.input_list
     spark = left.sparkSession
     called = joined_names(left.columns, right.columns)
@@ -130,7 +130,7 @@ def _build(asked: FrameJoin, how: JoinType, options: str | None, selected: list[
     places, names = [place for place, _ in selected], [name for _, name in selected]
     try:
         filtered = by_position(left.crossJoin(right)).where(reduce(and_, condition))
-    except PySparkException:  # Spark reads the condition in another way
+    except PySparkException:  # Spark parses the condition differently
         return None
     marked = _marked_joins(spark)
     plan = marked.build(_plan_of(filtered), str(how), options, places, names)
@@ -140,7 +140,7 @@ def _build(asked: FrameJoin, how: JoinType, options: str | None, selected: list[
 
 
 def _can_be_read_again(asked: FrameJoin, text: str) -> bool:
-    """Whether Spark's text of the condition, with functions of its own in it, can be read like one that is given."""
+    """Whether Spark's text of the condition, including its own functions, can be parsed like a user's condition."""
     if not any(map(is_opaque, asked.bound.written)):
         return True
     left, right = map(by_position, asked.request.input_list)
@@ -164,7 +164,7 @@ def _plan_of(frame: DataFrame) -> Any:
 
 
 def _marked_joins(spark: SparkSession) -> Any:
-    """The functions of the class in Java, whose joins the session runs from now on; None if Java does not know it."""
+    """The Java object whose joins the session runs from now on. None if Java cannot load its class."""
     gateway: Any = spark.sparkContext._gateway
     if gateway not in _made:
         try:
@@ -179,15 +179,15 @@ def _marked_joins(spark: SparkSession) -> Any:
 
 
 class Runner(JavaFunction):
-    """Runs marked joins, when Spark does."""
+    """Runs marked joins when Spark executes them."""
 
     def __init__(self, spark: SparkSession, marked: Any) -> None:
         self._spark = spark
-        self._marked = marked  # the other half, in Java
+        self._marked = marked  # the counterpart in Java
 
     def apply(self, given: Any) -> Any:
-        """An RDD of Spark's own rows, or what Java is to throw."""
-        session, join, columns, options = (given.get(place) for place in range(4))  # each call takes time
+        """An RDD of Spark's internal rows, or the error for Java to throw."""
+        session, join, columns, options = (given.get(place) for place in range(4))  # calls to Java are slow
         try:
             with safe_interrupts(self._spark):
                 return self._joined(join, columns, options, self._session(session))._jdf.queryExecution().toRdd()
@@ -205,7 +205,7 @@ class Runner(JavaFunction):
         return self._spark if own.equals(session) else SparkSession(self._spark.sparkContext, session)
 
     def _joined(self, join: Any, columns: Any, options: str, spark: SparkSession) -> DataFrame:
-        """Some columns of a join. One whose condition Spark has made into another is run by Spark."""
+        """Some columns of a join. If Spark has changed its condition, Spark runs the join."""
         try:
             return self._planned(join, columns, json.loads(options), spark)
         except (AnalysisException, ConditionError) as error:
@@ -236,7 +236,7 @@ class Runner(JavaFunction):
         return joined
 
     def _input(self, plan: Any, spark: SparkSession) -> DataFrame:
-        """An input as a DataFrame, in which marked joins are planned: once, for the sample and for the join."""
+        """An input as a DataFrame in which marked joins are planned: once, for both the sample and the join."""
         nested = self._marked.nested(plan)
         for number in range(nested.size()):
             place, join, columns, options = nested.get(number)

@@ -1,8 +1,8 @@
-"""Which joins of a query Dovetail takes, and how it runs them.
+"""Chooses the joins of a query that Dovetail runs, and runs them.
 
-When Spark plans a join, its inputs are filtered and pruned already. It is taken if Spark would compare all pairs of
-rows, and these are many. Then the plan has a node of ours, and nothing has been read: inputs are sampled when the query
-runs. Whatever goes wrong, Spark runs the join as it would have.
+When Spark plans a join, its inputs are already filtered and pruned. We take it if Spark would compare all pairs of
+rows, and there are many. The plan then contains a node of ours, and nothing is read until the query runs: the inputs
+are sampled then. If anything fails, Spark runs the join as it would have without us.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from dovetail.spark.joins import best_dataframes, check_best, join_dataframes, p
 
 ENABLED = "spark.dovetail.enabled"
 LEAST_PAIRS = "spark.dovetail.leastPairs"
-MANY_PAIRS = 3e8  # where a nested loop begins to take more CPU: benchmarks/plain_sql.py
-ENDED = ("CANCELLED", "KeyboardInterrupt")  # in errors of Spark and of joins inside the join
+MANY_PAIRS = 3e8  # from here on a nested loop takes more CPU: benchmarks/plain_sql.py
+ENDED = ("CANCELLED", "KeyboardInterrupt")  # in errors of Spark, and of joins inside the join
 
 
 class Planner(JavaFunction):
-    """Takes joins of the sessions of one context. Java calls it for each with many pairs, and says in which session.
+    """Takes joins in the sessions of one context. Java calls it for each join with many pairs, and passes the session.
 
-    It answers nothing for a join that is Spark's, and a text if the query has to end.
+    It returns None for a join that Spark should run, and a text if the query has to end.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self.strategy: Any = None  # the other half, in Java
+        self.strategy: Any = None  # the counterpart in Java
 
     def apply(self, given: Any) -> Any:
         try:
@@ -43,7 +43,7 @@ class Planner(JavaFunction):
             return _answer(error)
 
     def refuse(self, session: Any, join: Any) -> str | None:
-        """Why Spark runs a join, which could be taken by what it is; None if it is taken."""
+        """Why Spark runs a join that is of a suitable kind. None if we take it."""
         try:
             request = self._request(session, join)
             if request.top is not None:
@@ -52,11 +52,11 @@ class Planner(JavaFunction):
             _, plan = plan_unseen(request)
         except DovetailError as error:
             return str(error)
-        # Spark's own join would come here again.
+        # Spark's own join would be planned here again.
         return plan.operator.why if plan.operator.name == SPARK else None
 
     def rows(self, session: Any, join: Any) -> Any:
-        """The result, as an RDD of Spark's own rows."""
+        """The result, as an RDD of Spark's internal rows."""
         with safe_interrupts(self._spark):
             return self._rows(session, join)
 
@@ -69,7 +69,7 @@ class Planner(JavaFunction):
         return joined._jdf.queryExecution().toRdd()
 
     def _request(self, session: Any, join: Any) -> Request:
-        """The join as a call of `dovetail.join`, whose columns are called by their position."""
+        """The join as a call of `dovetail.join`. Columns are named by position."""
         spark = self._python_session(session)
         arguments = {
             "left": self._frame(spark, join.left()),
@@ -99,7 +99,7 @@ class Planner(JavaFunction):
 
 
 class Run(JavaFunction):
-    """A join that is in a plan: its rows; nothing, if Spark has to run it; a text, if the query has to end."""
+    """A join in a plan. Returns its rows; None if Spark has to run it; a text if the query has to end."""
 
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
@@ -112,12 +112,12 @@ class Run(JavaFunction):
 
 
 def _answer(error: BaseException) -> str | None:
-    """Nothing, after a warning, or why the query has to end: py4j would lose what is raised here."""
+    """None, after a warning, or the reason why the query has to end. Exceptions raised here would be lost in py4j."""
     if not isinstance(error, Exception) or any(word in str(error) for word in ENDED):
         return f"{type(error).__name__}: {error}"
     reason = str(error) if isinstance(error, DovetailError) else f"{type(error).__name__}: {error}"
     try:
         warnings.warn(f"Spark runs a join that Dovetail was to run: {reason}", RuntimeWarning, stacklevel=2)
-    except RuntimeWarning as asked:  # warnings are errors
+    except RuntimeWarning as asked:  # warnings are turned into errors
         return str(asked)
     return None

@@ -1,4 +1,4 @@
-"""Which joins of a query Dovetail runs, which Spark, and about what either would cost: `dovetail.explain(query)`."""
+"""`dovetail.explain(query)`: the joins that Dovetail and Spark run in a query, with approximate costs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dovetail.spark.catalyst.enabling import is_enabled
 from dovetail.spark.catalyst.replacing import ENABLED, LEAST_PAIRS, MANY_PAIRS, Planner
 from dovetail.spark.catalyst.strategy import make_strategy
 
-SECONDS_PER_PAIR = 8e-9  # of a nested loop of Spark, in compiled code
-SECONDS_PER_ROW = 2e-6  # to sample a row, to give it to Python and to join it
+SECONDS_PER_PAIR = 8e-9  # of Spark's nested loop, in compiled code
+SECONDS_PER_ROW = 2e-6  # to sample a row, pass it to Python and join it
 SECONDS_TO_BEGIN = 2.0  # jobs, workers, a shuffle
 
 
@@ -23,19 +23,19 @@ class QueryJoin:
 
     condition: str
     how: str
-    rows: tuple[float, float]  # about, of either side
-    pairs: float  # that Spark would compare, or none if it has equal keys to find them by
+    rows: tuple[float, float]  # of either side, approximately
+    pairs: float  # compared by Spark; 0 if equal keys find them
     taken: bool
     why: str
 
     @property
     def spark_seconds(self) -> float:
-        """About how much CPU Spark's nested loop takes."""
+        """Approximate CPU time of Spark's nested loop."""
         return self.pairs * SECONDS_PER_PAIR
 
     @property
     def dovetail_seconds(self) -> float:
-        """About how much CPU Dovetail takes; large results come on top, of either."""
+        """Approximate CPU time of Dovetail. Large results add to both."""
         return SECONDS_TO_BEGIN + sum(self.rows) * SECONDS_PER_ROW
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class QueryJoins:
 
     @property
     def taken(self) -> int:
-        """How many Dovetail runs."""
+        """The number of joins that Dovetail runs."""
         return sum(join.taken for join in self.joins)
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ def _explained(frame: DataFrame, planner: Planner, join: Any) -> QueryJoin:
 
 
 def _is_asked_for(join: Any) -> bool:
-    """Whether `dovetail.join` has made it, which leaves a hint."""
+    """Whether it was created by `dovetail.join`, which leaves a hint."""
     hint = join.hint().leftHint()
     strategy = hint.get().strategy() if hint.isDefined() else hint
     return strategy.isDefined() and str(strategy.get().getClass().getSimpleName()) == "Marked"

@@ -1,4 +1,4 @@
-"""The strategy in Java that hands joins to Python, compiled in the JVM of a running session."""
+"""The Java strategy that passes joins to Python. It is compiled in the JVM of a running session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.errors import ConditionError, DovetailError
 from dovetail.spark.session.java_code import NotCompiled, compile_classes, new_object
 
 PACKAGE = "dovetail.catalyst"
-CLASSES = (  # each may use those before it
+CLASSES = (  # each may use the ones before it
     "LeftToSpark",
     "RangeHint",
     "ParquetFooters",
@@ -50,19 +50,19 @@ def _loader(spark: SparkSession) -> Any:
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """One of the classes, as Java's reflection has it."""
+    """One of the classes, as a Java reflection object."""
     return _loader(spark).loadClass(f"{PACKAGE}.{name}")
 
 
 def make_strategy(spark: SparkSession, planner: Any, many_pairs: float) -> Any:
-    """A strategy that asks a planner, which Python implements, about joins that have many pairs of rows."""
+    """A strategy that passes joins with many pairs of rows to a planner implemented in Python."""
     strategy = make_object(spark, STRATEGY)
     strategy.setPlanner(planner, many_pairs)
     return strategy
 
 
 def condition_text(strategy: Any, session: Any, join: Any) -> str:
-    """The condition of a join as SQL, which Spark reads as the same condition; raises ConditionError if it does not."""
+    """The condition of a join as SQL. Raises ConditionError if Spark would not parse it to the same condition."""
     text = strategy.text(session, join)
     if text is None:
         raise ConditionError(
@@ -73,17 +73,17 @@ def condition_text(strategy: Any, session: Any, join: Any) -> str:
 
 
 def make_object(spark: SparkSession, name: str) -> Any:
-    """An object of one of the classes, which may call functions of Python."""
+    """An object of one of the classes, which may call Python functions."""
     gateway: Any = spark.sparkContext._gateway
     java_gateway.ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     return new_object(gateway, _loader(spark), f"{PACKAGE}.{name}")
 
 
 class JavaFunction(ABC):
-    """A function of Python, for Java to call. It must not raise: py4j would lose the error."""
+    """A Python function that Java can call. It must not raise: py4j would lose the exception."""
 
     class Java:
-        implements = ["java.util.function.Function"]  # noqa: RUF012  as py4j reads it
+        implements = ["java.util.function.Function"]  # noqa: RUF012  the form that py4j requires
 
     @abstractmethod
     def apply(self, given: Any) -> Any: ...

@@ -1,4 +1,4 @@
-"""How well files are clustered alike, measured by tasks where one process would take long."""
+"""Measures how well files are clustered alike. Tasks do it if one process would take long."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from dovetail.sources.protocol import Scan
 from dovetail.spark.exchange.arrow_tasks import Part, in_tasks
 from dovetail.spark.session.shared_directory import runs_here
 
-HERE = 1 << 23  # rows of R1 whose keys the driver reads by itself, in about a second, where tasks run on its machine
-HERE_OF_A_CLUSTER = 1 << 17  # the same where they do not
+HERE = 1 << 23  # rows of R1 whose keys the driver reads, in about a second, if tasks run on its machine
+HERE_OF_A_CLUSTER = 1 << 17  # the same, if tasks run elsewhere
 FOUND = "row array<int>, first array<bigint>, times array<bigint>"
 ARROW_FOUND = pa.schema(
     [("row", pa.list_(pa.int32())), ("first", pa.list_(pa.int64())), ("times", pa.list_(pa.int64()))]
@@ -38,7 +38,7 @@ ARROW_FOUND = pa.schema(
 
 
 def measured_by(spark: SparkSession, tasks: int) -> Callable[[Condition, tuple[Scan, Scan], Side], Clusteredness]:
-    """A sample of RN by the driver; its partners in the keys of R1, by tasks if there are many."""
+    """Samples RN in the driver. Partners are looked up in the keys of R1, by tasks if there are many."""
 
     def look(condition: Condition, scans: tuple[Scan, Scan], one: Side) -> Clusteredness:
         scan = scans[one]
@@ -67,7 +67,7 @@ def _finder(condition: Condition, one: Side, sampled: Sampled, scan: ParquetRows
 
 
 def _spread(rows: list[int], first: list[int], times: list[int], nothing: PartnerSample) -> PartnerSample:
-    """What one task has found, for all sampled rows."""
+    """The findings of one task, spread over all sampled rows."""
     spread = PartnerSample(nothing.first.copy(), nothing.times.copy())
     spread.first[rows], spread.times[rows] = first, times
     return spread

@@ -1,12 +1,12 @@
 """Diag-Join of Parquet files on Spark: slices along the diagonal, without a shuffle.
 
-    survey     keys only, a task for each slice --> is every row of RN resolved, which keys of R1 come several times
-    hits       a task for each slice reads its rows of RN and the rows of R1 beside them by itself --> results
-    the rest   rows of RN that are not resolved  --ordinary join with R1-->  results, if there are any
+    survey     keys only, a task for each slice --> is every row of RN resolved, which keys of R1 repeat
+    hits       a task for each slice reads its rows of RN and the rows of R1 beside them --> results
+    the rest   unresolved rows of RN, if any  --ordinary join with R1-->  results
 
-The tasks are told which rows to read, and nothing else travels: hits are never shuffled. Repeated keys of R1 are taken
-out of the slices by the survey and joined with the rest; if there are many, everything is joined in the ordinary way.
-Where the join type asks which rows of R1 have a partner, the survey notes it, a bit for each.
+Tasks get only the positions of the rows to read; hits are never shuffled. The survey removes repeated keys of R1 from
+the slices, and they are joined with the rest. If there are many, everything is joined by an ordinary join. If the join
+type tracks which rows of R1 have a partner, the survey records one bit for each.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from dovetail.spark.session.settings import shuffle_partitions
 from dovetail.spark.session.workers import freeze_modules
 from dovetail.storage.hash_table import Hashes
 
-LEAST_ROWS = 1 << 17  # of the larger side: less is joined in no time, and not looked at
-MOST_REPEATED = 1 << 16  # keys that tasks are told of
+LEAST_ROWS = 1 << 17  # of the larger side: smaller joins are fast, and not examined
+MOST_REPEATED = 1 << 16  # number of keys sent to tasks
 SLICE_BYTES = 1 << 28  # of RN
-MOST_BYTES = 1 << 32  # for a task where there is no limit: offsets of texts have 32 bits
+MOST_BYTES = 1 << 32  # per task without a limit: text offsets have 32 bits
 SLICES_PER_CORE = 2
 NOT_REACHED = "workers do not find the same files at these paths"
 WHY = "slices of {} with the rows of {} at the same relative positions, read by the tasks; mishits by hash at the end"
@@ -76,17 +76,17 @@ Flags = NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class DiagonalPlan:
     plan: JoinPlan
-    bound: Bound  # with the filters of the DataFrames in its condition
+    bound: Bound  # its condition includes the filters of the DataFrames
     scans: Scans
     slices: tuple[Range, ...]
 
 
 class FrameDiagonals:
-    """Plans of DataFrames along the diagonal. A survey of the keys says if it is what the sample has promised."""
+    """Plans Diag-Joins of DataFrames. A survey of the keys confirms or rejects what the sample has suggested."""
 
     def __init__(self, inputs: Inputs, bound: Bound, output: pa.Schema, request: Request) -> None:
         self._inputs, self._bound, self._output, self._request = inputs, bound, output, request
-        self.join: DiagonalTables | None = None  # that was planned
+        self.join: DiagonalTables | None = None  # the planned join
 
     def plan(
         self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
@@ -109,7 +109,7 @@ class FrameDiagonals:
 def _plan_requested(
     bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, request: Request
 ) -> tuple[DiagonalPlan, tuple[str, ...]]:
-    """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
+    """The plan of a requested Diag-Join. Raises an error if it is not possible."""
     bound, scans = wanted_scans(bound, inputs, how)
     spark = inputs[0].sparkSession
     if not are_reached(spark, scans):
@@ -124,7 +124,7 @@ def _plan_requested(
 
 
 def wanted_scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
-    """The rows of both sides by position; an error that says why there are no positions."""
+    """The rows of both sides by position. Raises an error that says why there are no positions."""
     try:
         return _scans(bound, inputs, how)
     except NotPlainError as reason:
@@ -137,7 +137,7 @@ def wanted_scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
 def _plan_if_cheaper(
     bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, request: Request
 ) -> tuple[DiagonalPlan | None, tuple[str, ...]]:
-    """The plan where a look at the files says that it pays; else None, and why not."""
+    """The plan, if a look at the files shows that it is cheaper; else None, and the reasons."""
     if not bound.condition.equalities or not request.sample:
         return None, ()
     try:
@@ -158,7 +158,7 @@ def _plan_if_cheaper(
 
 
 def may_go_along_diagonal(bound: Bound, inputs: Inputs, request: Request) -> bool:
-    """Whether a join is of a kind that is looked at unasked. Nothing is read but footers of files."""
+    """Whether a Diag-Join may be chosen automatically for such a join. Reads only footers of files."""
     if not bound.condition.equalities or not request.sample:
         return False
     try:
@@ -169,7 +169,7 @@ def may_go_along_diagonal(bound: Bound, inputs: Inputs, request: Request) -> boo
 
 
 def _scans(bound: Bound, inputs: Inputs, how: str, most_files: int | None = None) -> tuple[Bound, Scans]:
-    """All rows of the files by position; what the DataFrames leave out of them is left to the condition."""
+    """All rows of the files by position. Rows that the DataFrames filter out are excluded by the condition."""
     if bound.after or any(bound.extra):
         raise NotPlainError("a part of the condition is computed by Spark")
     found, filters = [], []
@@ -188,17 +188,17 @@ def _scans(bound: Bound, inputs: Inputs, how: str, most_files: int | None = None
 
 
 def _looked_up(bound: Bound) -> Condition:
-    """What rows are looked up by: those that a filter leaves out have a position and are found all the same."""
+    """The condition of the lookup, without filters: filtered-out rows have positions, so the lookup finds them too."""
     return replace(bound.condition, filters=((), ()))
 
 
 def _for_window(memory_bytes: int | None) -> int:
-    """A step has nine tables where the ring has six, and the next step's are copied from the last one's."""
+    """The memory of the window. A step has nine tables where the ring has six, and copies them for the next step."""
     return (MOST_BYTES if memory_bytes is None else memory_bytes) // 3
 
 
 def _slices(bound: Bound, request: Request) -> int:
-    """How many there are at least."""
+    """The minimum number of slices."""
     return request.cells or SLICES_PER_CORE * bound.frames[0].sparkSession.sparkContext.defaultParallelism
 
 
@@ -207,7 +207,7 @@ def _in_slices(plan: JoinPlan, bound: Bound, scans: Scans, memory_bytes: int | N
     many = plan.diagonal.one.other
     by_size = -(-scans[many].total_bytes() // SLICE_BYTES)
     cores = bound.frames[0].sparkSession.sparkContext.defaultParallelism
-    wanted = request.cells or -(-max(_slices(bound, request), by_size) // cores) * cores  # none works alone at the end
+    wanted = request.cells or -(-max(_slices(bound, request), by_size) // cores) * cores  # whole rounds of tasks
     slices = tuple(cut_slices(scans[many], wanted)) if all(scan.rows for scan in scans) else ()
     router = Choice("slices", WHY.format(many.alias, many.other.alias))
     rows = (scans[0].rows, scans[1].rows)
@@ -224,7 +224,7 @@ def _in_slices(plan: JoinPlan, bound: Bound, scans: Scans, memory_bytes: int | N
 
 
 class DiagonalTables:
-    """One join. `hits` and `rest` together are the result."""
+    """One Diag-Join. `hits` and `rest` together are the result."""
 
     def __init__(self, inputs: Inputs, found: DiagonalPlan, output: pa.Schema, request: Request) -> None:
         self._spark = inputs[0].sparkSession
@@ -240,12 +240,12 @@ class DiagonalTables:
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether most rows are resolved in their slice, as a sample has promised."""
+        """Whether most rows are resolved in their slice, as the sample suggested."""
         return 2 * int(self.left_over.sum()) <= self.sliced.scans[self.sliced.many].rows
 
     @property
     def parts(self) -> int:
-        """The tasks that `hits` is for."""
+        """The tasks that `hits` runs in."""
         return len(self.sliced.slices)
 
     @property
@@ -259,9 +259,9 @@ class DiagonalTables:
         return found
 
     def hits(self) -> Part:
-        """What the task of a slice gives."""
+        """The results of a slice's task."""
         sliced = self.sliced
-        if sliced.plan.how.only is sliced.one:  # rows of R1 alone, which the survey has told apart
+        if sliced.plan.how.only is sliced.one:  # only rows of R1, which the survey has identified
             if sliced.plan.how is JoinType.LEFT_SEMI:
                 return _ones(sliced, self._partnered, sliced.output.names)
             return _nothing if self._has_rest else _ones(sliced, ~self._partnered, sliced.output.names)
@@ -272,7 +272,7 @@ class DiagonalTables:
         return bool(self.left_over.any()) or len(self.sliced.repeated) > 0
 
     def rest(self) -> Iterator[DataFrame]:
-        """Rows that are not resolved, joined in the ordinary way."""
+        """Unresolved rows, joined by an ordinary join."""
         sliced, how = self.sliced, self.sliced.plan.how
         one, many = sliced.one, sliced.many
         if not self._has_rest:
@@ -317,7 +317,7 @@ class DiagonalTables:
         return joined_tables(self._inputs, bound, route(plan, Look(None, tasks)), output)
 
     def _alone(self, ones: DataFrame) -> DataFrame:
-        """Rows of R1 with nulls beside them."""
+        """Rows of R1 padded with nulls."""
         width = len(self._bound.frames[Side.LEFT].columns)
         own = self._fields[:width] if self.sliced.one is Side.LEFT else self._fields[width:]
         named = ones.toDF(*(field.name for field in own))
@@ -334,7 +334,7 @@ class DiagonalTables:
 
 
 def _known_whole(fields: list[StructField], scans: Scans, how: JoinType) -> list[StructField]:
-    """The fields, not nullable where neither the files nor the join type have nulls: Spark reads them faster."""
+    """The fields, marked as not nullable if neither the files nor the join type have nulls: Spark reads them faster."""
     known = [whole and side.other not in how.padded for side in Side for whole in scans[side].without_nulls]
     return [
         StructField(f.name, f.dataType, f.nullable and not whole, f.metadata)
@@ -346,7 +346,7 @@ def _preserving(side: Side) -> JoinType:
     return JoinType.LEFT if side is Side.LEFT else JoinType.RIGHT
 
 
-# What tasks do.
+# In the tasks.
 
 
 def _hits(sliced: Sliced) -> Part:
@@ -385,7 +385,7 @@ def _ones(sliced: Sliced, chosen: Flags, names: list[str]) -> Part:
 
 
 def survey(spark: SparkSession, sliced: Sliced) -> tuple[NDArray[np.int64], Hashes, Flags]:
-    """Rows left over of each slice, keys of R1 that repeat, and which rows of R1 have a partner as far as is known."""
+    """The unresolved rows of each slice, the repeated keys of R1, and which rows of R1 are known to have a partner."""
     ones = sliced.scans[sliced.one].rows
     parts = max(1, min(len(sliced.slices), ones >> 19))
     looked = in_tasks(spark, len(sliced.slices), _surveyor(sliced, parts), SURVEYED)
@@ -428,7 +428,7 @@ def _survey_row(number: int, found: Survey, parts: int) -> dict[str, Any]:
 
 
 def _find_repeats(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Counts as they are; of the hashes of one part, those that come several times."""
+    """Counts are passed on; of the hashes of one part, only repeated ones."""
     hashes = [np.empty(0, np.int64)]
     for batch in batches:
         yield batch.filter(batch.column("hashes").is_null())
@@ -436,6 +436,6 @@ def _find_repeats(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     together = np.concatenate(hashes)
     again = Repeats(len(together)).note(together, 0)
     if len(again):
-        again = again[: MOST_REPEATED + 1]  # more are too many anyway
+        again = again[: MOST_REPEATED + 1]  # more than that are too many anyway
         yield pa.RecordBatch.from_pylist([{"hashes": again.tobytes()}], ARROW_SURVEYED)
     freeze_modules()

@@ -1,9 +1,9 @@
-"""Rows of both sides in files, each row once, to be joined in any cell of a router.
+"""Writes the rows of both sides to files, each row once, so that any cell of a router can be joined.
 
     rows --route--> by the set of cells that they visit --> a block for each set, with its cells
 
-Two rows that visit the same cells are of no different use, so they share a block; a cell reads the blocks that name it.
-There is no shuffle: every task writes blocks of its own. Files of an attempt that fails are never named.
+Rows that visit the same cells share a block. A cell reads the blocks that name it. There is no shuffle: every task
+writes its own blocks. Files of failed attempts are never named.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.open_store import Place
 
 WRITTEN = "side tinyint, rows bigint, block string, cells array<int>"
-WAITING_BYTES = 1 << 26  # rows of a task that wait for their page to be large enough
+WAITING_BYTES = 1 << 26  # per task, until their page is large enough
 
 
 @dataclass(frozen=True, slots=True)
 class CellBlock:
-    """A block, and the cells that read it."""
+    """A block, with the cells that read it."""
 
     side: Side
     block: Block
@@ -52,7 +52,7 @@ class CellBlock:
 def write_blocks(
     frames: tuple[DataFrame, DataFrame], condition: Condition, router: Router, directory: Place
 ) -> tuple[list[CellBlock], tuple[int, int]]:
-    """All rows of both sides that can match, in blocks; and how many rows the sides have."""
+    """Write all rows of both sides that can match to blocks. Also returns the number of rows of each side."""
     left, right = (
         frames[side].mapInArrow(_writer(side, router, condition.schema(side), directory), WRITTEN) for side in Side
     )
@@ -74,7 +74,7 @@ def _writer(side: Side, router: Router, schema: pa.Schema, directory: Place) -> 
         blocks = _Writing(BlockStore(directory), schema, side.alias)
         position = 0
         for batch in (as_planned(rows, schema) for rows in collected(batches)):
-            spread = np.arange(position, position + batch.num_rows) + partition * 7919  # as in packing
+            spread = np.arange(position, position + batch.num_rows) + partition * 7919  # as in packing.py
             position += batch.num_rows
             for cells, rows in by_visits(router.route(side, batch, spread), names):
                 blocks.add(cells, take_rows(batch, rows))
@@ -85,7 +85,7 @@ def _writer(side: Side, router: Router, schema: pa.Schema, directory: Place) -> 
 
 
 def by_visits(visits: Visits, names: NDArray[np.uint64]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
-    """Sets of cells, and the rows that visit exactly these. A set is known by the sum of its cells' random names."""
+    """Sets of cells, with the rows that visit exactly these. The sum of its cells' random names identifies a set."""
     if not len(visits.rows):
         return
     order = np.lexsort((visits.cells, visits.rows))
@@ -101,7 +101,7 @@ def by_visits(visits: Visits, names: NDArray[np.uint64]) -> Iterator[tuple[tuple
 
 
 class _Writing:
-    """Blocks that are being written by one task, a page at a time."""
+    """Blocks written by one task, a page at a time."""
 
     def __init__(self, store: BlockStore, schema: pa.Schema, stem: str) -> None:
         self._store = store

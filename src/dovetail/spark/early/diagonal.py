@@ -1,11 +1,11 @@
 """Early results of a Diag-Join of DataFrames.
 
-    in this process     where tasks run on this machine anyway: the first results when half a window is read
+    in this process     if tasks run on this machine anyway: first results when half a window is read
     in tasks            slices along the diagonal, a few at a time, then more; then the rest, by an ordinary join
-                          --> results in files of the shared place --> steps
+                          --> results in files in the shared directory --> steps
 
-In tasks, the keys are surveyed before the first slice (spark/diag/join.py). What passes through this process are the
-names of files, and the results that are handed out.
+In tasks, the keys are surveyed before the first slice (spark/diag/join.py). Only file names and the emitted results
+pass through this process.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import bytes_of
 
 STEM = "diagonal"
-SLICES = 64  # the finer, the earlier the first results; the coarser, the fewer rows of R1 are read twice
+SLICES = 64  # more slices give earlier first results; fewer slices read fewer rows of R1 twice
 
 Inputs = tuple[DataFrame, DataFrame]
 
 
 def runs_in_tasks(request: Request) -> bool:
-    """Whether tasks join, and not this process: with a place or a number of slices, and on clusters."""
+    """Whether tasks run the join instead of this process: with a directory or a number of slices, and on clusters."""
     return (
         request.work_dir is not None or request.cells is not None or not runs_here(request.input_list[0].sparkSession)
     )
 
 
 def plan_early_diagonal(request: Request) -> tuple[JoinPlan, tuple[ParquetRows, ParquetRows]]:
-    """The plan in this process, and the rows to be read."""
+    """The plan in this process, and the rows to read."""
     left, right = request.input_list
     bound, scans = wanted_scans(bind_frames(request.on, left, right, request.trusted), (left, right), JoinType.INNER)
     facts = InputFacts("progressive", on_spark=True, diagonal=ScanDiagonals(scans))
@@ -72,7 +72,7 @@ def progress_here(request: Request) -> Iterator[Step]:
 
 
 class DiagonalWaves:
-    """A join in tasks. `join` is None where keys repeat on both sides, or a side is empty."""
+    """A join in tasks. `join` is None if keys repeat on both sides, or a side is empty."""
 
     def __init__(self, request: Request) -> None:
         left, right = request.input_list

@@ -1,7 +1,7 @@
-"""Files of a progressive join, read and written by its driver; by tasks, where only the workers see them.
+"""Files of a progressive join. The driver reads and writes them; tasks do it if only the workers can access them.
 
-A task costs more than a small file. So tasks bring pages of many blocks at once, and small changes (what was handed
-out, blocks that are no longer needed) wait for the next task or for the end.
+A task costs more than a small file. So tasks fetch pages of many blocks at once, and small changes (records of emitted
+results, removal of blocks) wait for the next task or for the end.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.owned_place import give_up, owned_place
 from dovetail.storage.store import Store
 
-FETCHED_BYTES = 1 << 24  # by a task
+FETCHED_BYTES = 1 << 24  # per task
 
 T = TypeVar("T")
 
 
 class BlockPages(NamedTuple):
-    """The pages of a block from one of them on."""
+    """The pages of a block, from a given page on."""
 
-    owner: int  # who wants them
+    owner: int  # who requested them
     block: Block
     first: int
 
 
 def new_directory(shared: SharedDirectory, stem: str) -> SharedDirectory:
-    """A place below it that goes in the end. Only one that this process reaches goes if this process is killed."""
+    """A directory inside it that is removed at the end; if this process is killed, only if it could access it."""
     if shared.is_seen:
         return replace(shared, place=owned_place(shared.place, stem, private=True))
     place = shared.place / f"{stem}-{uuid.uuid4().hex}"
@@ -48,20 +48,20 @@ class WaveFiles:
         self.directory = shared.place
         self._shared = shared
         self._store = BlockStore(shared.place)
-        self._waiting: dict[str, str] = {}  # documents that are not written yet
+        self._waiting: dict[str, str] = {}  # documents not written yet
         self._unneeded: list[Block] = []
 
     def read(self, name: str) -> str | None:
         return self._run(partial(_read, self.directory, name))
 
     def replace(self, name: str, text: str, *, soon: bool = False) -> None:
-        """Replace a document in one move; `soon`: not at once, where that takes a task."""
+        """Replace a document atomically. `soon`: it may wait, if writing it takes a task."""
         self._waiting[name] = text
         if self._shared.is_seen or not soon:
             self.flush()
 
     def pages(self, wanted: Sequence[BlockPages]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Page after page, each with its owner."""
+        """The pages one by one, each with its owner."""
         if self._shared.is_seen:
             for owner, block, first in wanted:
                 for page in range(first, self._store.pages(block)):
@@ -83,7 +83,7 @@ class WaveFiles:
             self._shared.run(self.directory.delete_all)
 
     def flush(self) -> None:
-        """Do what is waiting."""
+        """Do the pending work."""
         if self._waiting or self._unneeded:
             self._run(_nothing)
 
@@ -105,7 +105,7 @@ def _sync_then(
 
 
 def _nothing() -> None:
-    """Only what was waiting."""
+    """Only does the pending work."""
 
 
 def _read(directory: Store, name: str) -> str | None:
@@ -114,7 +114,7 @@ def _read(directory: Store, name: str) -> str | None:
 
 
 def _fetch(directory: Store, wanted: Sequence[BlockPages]) -> tuple[list[tuple[int, bytes]], list[BlockPages]]:
-    """Some pages, and what is left to fetch."""
+    """Some pages, and those that are still to be fetched."""
     store, size = BlockStore(directory), 0
     found: list[tuple[int, bytes]] = []
     for number, (owner, block, first) in enumerate(wanted):

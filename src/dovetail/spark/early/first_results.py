@@ -1,10 +1,11 @@
 """The first results of a progressive join: a sample of rows, joined with the whole other side.
 
-    larger side   --by a hash of their contents--> first rows, few and at random
+    larger side   --by a hash of their contents--> first rows, a small random sample
     other side    --every task joins its rows with the first rows--> results
 
-Blocks are then written without the first rows, so that no result comes twice. A hash of contents chooses the same rows
-whenever a table is read. Only tables that give the same rows each time have first rows; the rows are counted to check.
+Blocks are then written without the first rows, so no result is emitted twice. The hash of contents chooses the same
+rows whenever a table is read. First rows are used only for tables that return the same rows each time. As a check, the
+rows are counted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, WaveWork
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, from_bytes, to_bytes
 from dovetail.spark.session.workers import freeze_modules
 
-RESULTS = 1 << 16  # that first rows should find
+RESULTS = 1 << 16  # expected results of the first rows
 MOST_ROWS = 1 << 14
 FEWEST_ROWS = 16
 MOST_SHARE = 1 / 16  # of their side
@@ -53,7 +54,7 @@ REPEATED = {
     "Union",
     "View",
 }
-"""Spark operators that are deterministic up to order; a limit is not."""
+"""Spark operators that are deterministic up to order. A limit is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class FirstResults:
     side: Side
     below: int  # rows with a smaller hash are first rows
     seed: int
-    others: tuple[int, int]  # rows of each side that are not among the first
+    others: tuple[int, int]  # rows of each side without the first rows
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -81,7 +82,7 @@ class FirstResults:
         return left, right
 
     def check(self, rows: tuple[int, int]) -> None:
-        """Whether the other rows are as many as they were."""
+        """Check that the number of other rows is unchanged."""
         if rows != self.others:
             raise StateError(
                 f"The tables changed during the join: {rows} rows instead of {self.others}. Results may be lost "
@@ -97,7 +98,7 @@ def send_scouts(
     seed: int,
     work: WaveWork,
 ) -> tuple[FirstResults, list[Given]] | None:
-    """First rows and what they found; None where it is better to do without."""
+    """The first rows and their results. None if it is better to do without."""
     side = Side.LEFT if samples[0].rows >= samples[1].rows else Side.RIGHT
     rows = samples[side].rows
     share = min(MOST_SHARE, MOST_ROWS / max(1, rows), max(RESULTS / max(1.0, pairs), FEWEST_ROWS / max(1, rows)))
@@ -114,7 +115,7 @@ def send_scouts(
 
 
 def is_repeated(frame: DataFrame) -> bool:
-    """Whether it surely gives the same rows each time it is read. A Connect session cannot tell."""
+    """Whether it certainly returns the same rows each time it is read. A Connect session cannot tell."""
     try:
         plan = frame._jdf.queryExecution().analyzed()
     except (AttributeError, PySparkException):

@@ -1,10 +1,10 @@
-"""What a progressive join of tables at rest is to do and has done, in files beside its blocks.
+"""The work log of a progressive join of tables at rest: planned and finished work, in files beside its blocks.
 
     plan.json    the first rows; then, once written, the blocks, the cells and the order in which they are drawn
-    done.json    what the first rows and each cell gave, how much of it was handed out; replaced as a whole each time
+    done.json    results of the first rows and of each cell, and how many were emitted; replaced as a whole each time
 
-A join that is stopped, or killed, goes on from them. Batches that were handed out are not handed out again; after a
-kill, the last one may be (the last ones, where a task brought several).
+A join that was stopped or killed resumes from them. Emitted batches are not emitted again. After a kill, the last one
+may be (the last ones, if a task fetched several).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FORMAT = 2
 
 @dataclass(slots=True)
 class Drawn:
-    """The blocks, and the cells in which they meet."""
+    """The blocks, and the cells in which they are joined."""
 
     blocks: list[CellBlock]
-    cells: list[int]  # those in which both sides have rows
+    cells: list[int]  # cells in which both sides have rows
     weights: list[float]
     seed: int
 
@@ -48,9 +48,9 @@ class Drawn:
 
 @dataclass(slots=True)
 class WaveLog:
-    layout: dict[str, Any]  # what must be the same for the work to be the same
+    layout: dict[str, Any]  # must be equal for a join to be resumed
     first: FirstResults | None = None
-    drawn: Drawn | None = None  # None: not yet
+    drawn: Drawn | None = None  # None: not drawn yet
     found: list[Given] = field(default_factory=list)  # by the first rows
     done: list[Given] = field(default_factory=list)  # in the order in which the cells are drawn
 
@@ -59,7 +59,7 @@ class WaveLog:
         return [*self.found, *self.done]
 
     def begin(self, files: WaveFiles) -> None:
-        """Keep what is to do."""
+        """Write the planned work."""
         document = {
             "format": FORMAT,
             "layout": self.layout,
@@ -69,14 +69,14 @@ class WaveLog:
         files.replace(PLAN, json.dumps(document))
 
     def note(self, files: WaveFiles, *, soon: bool = False) -> None:
-        """Keep what is done."""
+        """Write the finished work."""
         document = {"found": self.found, "done": self.done}
         text = json.dumps({name: [asdict(one) for one in given] for name, given in document.items()})
         files.replace(DONE, text, soon=soon)
 
     @classmethod
     def read(cls, files: WaveFiles, layout: dict[str, Any]) -> WaveLog | None:
-        """The log of the same join, if one was begun there; an error if another was."""
+        """The log of the same join, if one was begun there. Raises an error if it is of another join."""
         plan = files.read(PLAN)
         if plan is None:
             return None
@@ -91,7 +91,7 @@ class WaveLog:
                 given = json.loads(done)
                 log.found, log.done = ([Given(**fields) for fields in given[name]] for name in ("found", "done"))
             for one in log.given:
-                if one.block is not None:  # it is read, and deleted when it is handed out
+                if one.block is not None:  # validated, since the file is read and later deleted
                     Block.from_json(one.block)
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"{directory} is damaged: {error}. Remove it and start again.") from error

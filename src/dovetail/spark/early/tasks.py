@@ -1,4 +1,4 @@
-"""What a task of a progressive join does with rows that meet: results into a file, or summed up."""
+"""Tasks of a progressive join: they join rows, and write results to a file or sum them up."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ GIVEN = "matches bigint, block string, sums array<double>"
 ARROW_GIVEN = pa.schema([("matches", pa.int64()), ("block", pa.string()), ("sums", pa.list_(pa.float64()))])
 
 
-WAVE_S = 2.0  # how long a wave should take once the first ones have shown how fast it goes
+WAVE_S = 2.0  # intended duration of a wave, once the first ones have shown the speed
 
 
 def next_size(size: int, spent: float) -> int:
-    """Twice as many parts as before in a wave, until a wave takes long enough."""
+    """Double the number of parts of a wave until a wave takes long enough."""
     if not spent:
         return size
     return max(1, min(2 * size, round(size * WAVE_S / spent) if spent > WAVE_S / 2 else 2 * size))
@@ -32,11 +32,11 @@ def next_size(size: int, spent: float) -> int:
 
 @dataclass(slots=True)
 class Given:
-    """What a piece of the work gave."""
+    """The outcome of a piece of work."""
 
-    values: list[float]  # how many matches, then the partial aggregates
-    block: dict[str, Any] | None = None  # its results, until they are all handed out
-    handed_out: int = 0  # batches
+    values: list[float]  # number of matches, then the partial aggregates
+    block: dict[str, Any] | None = None  # its results, until all are emitted
+    handed_out: int = 0  # number of batches
     handed_rows: int = 0
 
     @classmethod
@@ -47,12 +47,12 @@ class Given:
 @dataclass(frozen=True, slots=True)
 class WaveWork:
     work: Work
-    sums: int | None  # how many partial aggregates; None: results are listed
-    directory: Place  # where the results go
+    sums: int | None  # number of partial aggregates; None: results are listed
+    directory: Place  # where results are written
     chunk_bytes: int  # of a side, in memory at once
 
     def meet(self, first: Side, rows: Iterator[tuple[Side, pa.RecordBatch]]) -> Mapping[str, Any]:
-        """All rows of one side, then all of the other; a row of the schema GIVEN."""
+        """Join all rows of one side, then all of the other. Returns a row of the schema GIVEN."""
         spilled = BlockStore()
         try:
             results = Chunked(self.work, first, spilled, self.chunk_bytes).run(rows)
@@ -64,7 +64,7 @@ class WaveWork:
 
 
 def write_results(store: BlockStore, results: Iterator[pa.RecordBatch]) -> dict[str, Any]:
-    """Results as a block, page by page; a row of the schema GIVEN."""
+    """Write results as a block, page by page. Returns a row of the schema GIVEN."""
     paged, matches = None, 0
     for batch in results:
         paged = paged or store.open_paged(batch.schema, "results")
@@ -75,7 +75,7 @@ def write_results(store: BlockStore, results: Iterator[pa.RecordBatch]) -> dict[
 
 
 def _sum_columns(results: Iterator[pa.RecordBatch], columns: int) -> list[float]:
-    """Partial aggregates, which are sums all of them; nothing is zero."""
+    """The sums of the partial aggregates. Without results, they are zero."""
     batches = list(results)
     if not batches:
         return [0.0] * columns

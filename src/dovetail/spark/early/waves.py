@@ -1,11 +1,12 @@
 """Early results from tables at rest: small jobs, the most productive first, with an estimate after each.
 
-    first     a few rows and all that match them, at once (first_results.py)
-    blocks    all other rows, once, in files; which cells read which (blocks.py)
+    first     a few rows with all their matches, immediately (first_results.py)
+    blocks    all other rows, written once to files, and which cells read them (blocks.py)
     waves     a few cells, then more at a time --> their results, from files --> steps with an estimate
 
-A wave is a Spark job over some cells, drawn at random in proportion to the results that a sample lets expect: so
-results come early, and the bounds of the estimate hold (draws.py). Cells in which a side has no rows are never visited.
+A wave is a Spark job over some cells, drawn at random with probabilities proportional to the results expected from a
+sample. So results come early, and the bounds of the estimate hold (estimation/weighted_sample.py). Cells in which a
+side has no rows are skipped.
 """
 
 from __future__ import annotations
@@ -66,13 +67,13 @@ from dovetail.storage.budget import bytes_of
 from dovetail.storage.open_store import is_local
 
 WAVES = "waves"
-CELLS = 256  # the finer, the earlier the first results and the narrower the bounds; the coarser, the less work in all
-BY_AREA = 0.1  # of a cell's weight: not all that a sample finds nothing in is empty
-SAMPLED_ROWS = 1 << 14  # of a side: the better a cell's results are known, the narrower the bounds
+CELLS = 256  # more cells give earlier first results and narrower bounds; fewer cells mean less work in total
+BY_AREA = 0.1  # share of a cell's weight: a cell without matches in the sample need not be empty
+SAMPLED_ROWS = 1 << 14  # per side: the better the results of a cell are known, the narrower the bounds
 FIRST_BYTES = 1 << 26  # of a side that first rows are joined with at once
 JOINED = f"unit int, {GIVEN}"
 ARROW_JOINED = pa.schema([("unit", pa.int32()), *ARROW_GIVEN])
-BOUNDED = ("count", "sum", "avg")  # aggregates of which a part says something about the whole
+BOUNDED = ("count", "sum", "avg")  # aggregates for which a part bounds the whole
 
 
 def progressive_dataframes(request: Request) -> Iterator[Step]:
@@ -86,7 +87,7 @@ def progressive_dataframes(request: Request) -> Iterator[Step]:
 
 
 def explain_waves(request: Request) -> JoinPlan:
-    """The plan of a progressive join, by the samples that it would take."""
+    """The plan of a progressive join, from the samples that it would take."""
     _check_inputs(request)
     if request.algorithm != DIAG:
         return _waves(request).explain_plan()
@@ -96,7 +97,7 @@ def explain_waves(request: Request) -> JoinPlan:
 
 
 def _check_inputs(request: Request) -> None:
-    """Refuse what is not joined in waves, and see that workers can run them."""
+    """Refuse inputs that cannot be joined in waves, and check that workers can run the join."""
     if request.is_of_several:
         raise PlanError("progressive joins of three and more DataFrames are not supported; use dovetail.multijoin.")
     request.refuse_outside(Where.DIAGONAL_WAVES if request.algorithm == DIAG else Where.WAVES)
@@ -108,7 +109,7 @@ def _check_inputs(request: Request) -> None:
 
 
 def _along_diagonal(request: Request) -> Iterator[Step]:
-    """In this process or in tasks; where keys repeat on both sides, by cells."""
+    """A Diag-Join in this process or in tasks. If keys repeat on both sides, a join in cells."""
     if not runs_in_tasks(request):
         return progress_here(request)
     shared = _work_directory(request.work_dir, request.input_list[0].sparkSession)
@@ -142,9 +143,9 @@ def _waves(request: Request) -> _Waves:
 
 
 def _work_directory(given: str | None, spark: SparkSession) -> SharedDirectory:
-    """The given place, else one beside the session's checkpoints, else a temporary one.
+    """The given directory, else one beside the session's checkpoints, else a temporary one.
 
-    On one machine, a temporary directory is better than a store: all of it is removed in the end.
+    On one machine a temporary directory is better than a store, since everything is removed at the end.
     """
     beside = beside_checkpoints(spark)
     if given is None and beside is not None and (is_local(beside) or not runs_here(spark)):
@@ -162,7 +163,7 @@ def _check_bounded(wanted: Sequence[Aggregate]) -> None:
 
 
 class _Unit(NamedTuple):
-    """A cell that is part of a wave."""
+    """A cell in a wave."""
 
     number: int  # in the order of the draws
     cell: int
@@ -190,7 +191,7 @@ class _Waves:
         self._kept = request.work_dir is not None
 
     def steps(self) -> Iterator[Step]:
-        """The join; whether workers share the directory is found out at once."""
+        """Run the join. Whether workers share the directory is checked first."""
         return self._steps(_work_directory(self._request.work_dir, self._spark))
 
     def _steps(self, shared: SharedDirectory) -> Iterator[Step]:
@@ -218,7 +219,7 @@ class _Waves:
         }
 
     def explain_plan(self) -> JoinPlan:
-        """The plan with what the samples tell."""
+        """The plan with the findings of the samples."""
         routing = choose_router(self._task)
         plan = with_estimate(self._plan, self._few)
         return replace(plan, router=routing.choice, cells=routing.router.cells, tasks=routing.router.cells)
@@ -226,7 +227,7 @@ class _Waves:
     # First rows and blocks.
 
     def _run_first_results(self, files: WaveFiles) -> WaveLog:
-        """Look at both sides, and let a few rows meet a whole side."""
+        """Sample both sides, and join a few rows with a whole side."""
         log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
         pairs = estimated_pairs(condition, self._few)
         sent = send_scouts(
@@ -242,7 +243,7 @@ class _Waves:
     @cached_property
     def _samples(self) -> Samples:
         condition = self._bound.condition
-        by_pair = not condition.finds_candidates  # it takes the square of the sample to see anything
+        by_pair = not condition.finds_candidates  # all pairs of the sample are compared
         return sample_sides(self._bound.frames, condition, SAMPLE if by_pair else SAMPLED_ROWS)
 
     @property
@@ -298,7 +299,7 @@ class _Waves:
                 log.note(files)
 
     def _handed_out(self, files: WaveFiles, log: WaveLog, draws: WeightedSample | None) -> Iterator[Step]:
-        """What is done and was not handed out yet, as steps; at least one, once there are cells."""
+        """Finished results that were not emitted yet, as steps; at least one, once there are cells."""
         estimate, aggregates = self._estimates(log, draws)
         results = sum(given.handed_rows for given in log.given)
         share = 0.0 if log.drawn is None else len(log.done) / max(1, len(log.drawn.cells))
@@ -316,7 +317,7 @@ class _Waves:
             given.handed_out, given.handed_rows, told = given.handed_out + 1, given.handed_rows + batch.num_rows, True
             try:
                 yield Step(batch, Phase.CLEANUP, results, estimate, aggregates, done=share)
-            finally:  # it was taken, even if nothing more is wanted
+            finally:  # it was emitted, even if the caller stops here
                 if self._kept:
                     log.note(files, soon=True)
                 _drop_taken(files, given)
@@ -353,7 +354,7 @@ class _Waves:
         return None, answers
 
     def _wave(self, files: WaveFiles, drawn: Drawn, units: list[_Unit]) -> list[Given]:
-        """Join some cells, in a job of as many tasks as there are cores."""
+        """Join some cells, in a job with as many tasks as there are cores."""
         tasks = min(len(units), self._cores())
         blocks: dict[int, list[list[dict[str, Any]]]] = {unit.cell: [[], []] for unit in units}
         for block in drawn.blocks:
@@ -382,7 +383,7 @@ def _weights(task: Task, router: Router, area: Any) -> Any:
 
 
 def _drop_taken(files: WaveFiles, given: Given) -> None:
-    """Remove results that were handed out, all of them. Only after a note of it: a lost file would be an error."""
+    """Remove results that were all emitted. Only after this was logged: a missing file would be an error."""
     if given.block is not None and given.handed_rows >= given.block["rows"]:
         files.remove(Block.from_json(given.block))
         given.block = None

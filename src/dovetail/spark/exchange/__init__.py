@@ -1,1 +1,1 @@
-"""How rows travel between Spark and Python, and into files."""
+"""Moves rows between Spark and Python, and into files."""

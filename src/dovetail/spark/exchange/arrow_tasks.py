@@ -1,8 +1,8 @@
-"""What tasks compute: mapInArrow, from rows or from nothing but the number of a task.
+"""Tasks in Arrow: mapInArrow over rows, or tasks that get nothing but their number.
 
-Decimals of results leave Python as whole numbers, up to 18 digits, and Spark puts the point in. It makes an object of
-every decimal that it reads from Arrow, which can take longer than the join. To put the point in it copies the row,
-which pays where many of the columns are decimals.
+Decimals of results are sent to Spark as integers, up to 18 digits, and Spark restores the scale. For each decimal that
+Spark reads from Arrow it creates an object, which can take longer than the join. Restoring the scale copies the row, so
+it is worth it only if many columns are decimals.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dovetail.spark.exchange.packing import Rewrite
 from dovetail.spark.session.workers import freeze_modules
 
 Part = Callable[[int], Iterator[pa.RecordBatch]]
-"""From the number of a partition to its batches."""
+"""Maps the number of a partition to its batches."""
 
-MOST_DIGITS = 18  # of a decimal, that fit in 64 bits
-PAYS = 1 / 3  # of the columns: decimals, from which on whole numbers are sent for them
+MOST_DIGITS = 18  # decimal digits that fit in 64 bits
+PAYS = 1 / 3  # share of decimal columns from which on integers are sent
 
 
 def in_tasks(spark: SparkSession, tasks: int, part: Part, schema: StructType | str) -> DataFrame:
-    """A task for each part, without a shuffle."""
+    """One task per part, without a shuffle."""
     numbers = spark.range(0, tasks, 1, tasks)
     return map_in_arrow(numbers, _parts(part), schema)
 
@@ -44,7 +44,7 @@ def _parts(part: Part) -> Rewrite:
 
 
 def map_in_arrow(frame: DataFrame, rewrite: Rewrite, schema: StructType | str) -> DataFrame:
-    """As frame.mapInArrow, faster where there are decimals."""
+    """Like frame.mapInArrow, but faster for decimals."""
     small = [] if isinstance(schema, str) else [_is_small(field) for field in schema.fields]
     if isinstance(schema, str) or sum(small) < max(1, PAYS * len(small)) or not hasattr(frame, "_jdf"):
         return frame.mapInArrow(rewrite, schema)
@@ -80,13 +80,13 @@ def _unscaling(rewrite: Rewrite, small: list[bool]) -> Rewrite:
 
 
 def unscaled_integers(column: pa.Array) -> pa.Array:
-    """The whole numbers of small decimals: the lower half of each 128 bits."""
+    """The unscaled integers of small decimals: the lower half of each 128 bits."""
     lower = decimal_words(column)[::2]
     return pa.array(lower, mask=np.asarray(column.is_null()) if column.null_count else None)
 
 
 def _decimal_column(frame: DataFrame, name: str, type_: DecimalType) -> Column:
-    """Spark has an expression for it, but no function."""
+    """A decimal from its unscaled integer. Spark has an expression for it, but no public function."""
     jvm = frame.sparkSession._jvm
     assert jvm is not None
     columns = jvm.org.apache.spark.sql.classic.ExpressionUtils

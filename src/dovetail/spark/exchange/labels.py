@@ -1,4 +1,4 @@
-"""Numbers that Spark's hash partitioning sends to a given partition, and rows that go to the partition of a number."""
+"""Labels that Spark's hash partitioning maps to a given partition, and repartitioning by partition number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MASK = 0xFFFFFFFF
 
 
 def spark_partition(cell: int, partitions: int) -> int:
-    """The partition of groupBy(cell) for an int column: Murmur3 (x86, 32 bits, seed 42), then a positive remainder."""
+    """The partition of groupBy(cell) for an int column: Murmur3 (x86, 32 bits, seed 42), modulo `partitions`."""
     k = (cell & MASK) * 0xCC9E2D51 & MASK
     k = ((k << 15 | k >> 17) & MASK) * 0x1B873593 & MASK
     h = 42 ^ k
@@ -28,7 +28,7 @@ def spark_partition(cell: int, partitions: int) -> int:
 
 
 def spread_labels(cells: int, partitions: int) -> list[int]:
-    """One label per cell, such that the cells fall on the partitions evenly."""
+    """One label per cell, such that cells are distributed evenly over partitions."""
     return list(_spread(cells, partitions))
 
 
@@ -38,7 +38,7 @@ def _spread(cells: int, partitions: int) -> tuple[int, ...]:
     free = [0] * partitions
     candidate = 0
     while len(labels) < cells:
-        if not any(free):  # a round: every partition gets one more cell
+        if not any(free):  # next round: every partition gets one more cell
             free = [1] * partitions
         partition = spark_partition(candidate, partitions)
         if free[partition]:
@@ -50,12 +50,12 @@ def _spread(cells: int, partitions: int) -> tuple[int, ...]:
 
 @cache
 def label_of_partition(partition: int, partitions: int) -> int:
-    """The least label that falls on a partition."""
+    """The smallest label that maps to a partition."""
     return next(label for label in count() if spark_partition(label, partitions) == partition)
 
 
 def repartition_by_id(frame: DataFrame, partitions: int, number: Column | str) -> DataFrame:
-    """A row goes to the partition of this number."""
+    """Repartition: each row goes to the partition with this number."""
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(partitions, number)
     column = F.col(number) if isinstance(number, str) else number

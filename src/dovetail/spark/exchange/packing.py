@@ -1,9 +1,9 @@
-"""Packed batches: thousands of rows travel as one Spark row.
+"""Packed batches: one Spark row carries thousands of rows.
 
     rows --pack--> (cell, side, seq, Arrow IPC bytes) --shuffle--> unpack --> rows
 
-A Spark row costs microseconds in a Python worker and in the shuffle; a packed row carries its batch for the price of
-one. Arrow keeps every column as it is, so payload of any type travels untouched.
+A Spark row costs microseconds in a Python worker and in the shuffle; a packed row carries a batch at the cost of one
+row. Arrow keeps every column as it is, so columns of any type arrive unchanged.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from dovetail.routing.routers import Hypercube, Router, Spread, Visits
 from dovetail.spark.session.workers import freeze_modules
 
 PACKED = "cell int, side tinyint, seq bigint, payload binary"
-"""The schema of packed rows, as Spark spells it."""
+"""The schema of packed rows, in Spark's syntax."""
 
 ARROW_PACKED = pa.schema([("cell", pa.int32()), ("side", pa.int8()), ("seq", pa.int64()), ("payload", pa.binary())])
-PACK_ROWS = 1 << 16  # rows collected before they are dealt out to cells
+PACK_ROWS = 1 << 16  # rows buffered before they are distributed to cells
 PACK_BYTES = 1 << 24
 
 Rewrite = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What mapInArrow takes."""
+"""A function for mapInArrow."""
 
 Route = Callable[[pa.RecordBatch, Spread, int], tuple[pa.RecordBatch, Visits]]
-"""Routes the rows of a batch, by numbers that decide between equivalent cells and the number of the partition."""
+"""Routes the rows of a batch. Takes numbers that choose between equivalent cells, and the number of the partition."""
 
 
 def to_bytes(batch: pa.RecordBatch) -> pa.Buffer:
@@ -60,8 +60,8 @@ def packer(
 ) -> Rewrite:
     """A function for mapInArrow that routes and packs the rows of one side.
 
-    `labels` are other names for the cells. With `keep_all`, rows that match nothing visit a cell nevertheless. Rows are
-    dealt out when there are `most_bytes` of them.
+    `labels` rename the cells. With `keep_all`, rows that cannot match are sent to a cell as well. Rows are distributed
+    when `most_bytes` of them are buffered.
     """
 
     def route(batch: pa.RecordBatch, spread: Spread, partition: int) -> tuple[pa.RecordBatch, Visits]:
@@ -74,7 +74,7 @@ def packer(
 def multi_packer(
     router: Hypercube, number: int, labels: Sequence[int] | None = None, most_bytes: int = PACK_BYTES
 ) -> Rewrite:
-    """A function for mapInArrow that routes and packs the rows of one input of several."""
+    """A function for mapInArrow that routes and packs the rows of one input of a multi-way join."""
     alias = router.graph.aliases[number]
 
     def route(batch: pa.RecordBatch, spread: Spread, partition: int) -> tuple[pa.RecordBatch, Visits]:
@@ -94,7 +94,7 @@ def _packer(number: int, schema: pa.Schema, route: Route, labels: Sequence[int] 
         position = 0
         seq = partition << 40
         for batch in (as_planned(rows, schema) for rows in collected(batches, most_bytes)):
-            # Positions of different partitions are offset, or each would deal its first rows to the same cells.
+            # Positions are offset by partition, or every partition would send its first rows to the same cells.
             spread = np.arange(position, position + batch.num_rows) + partition * 7919
             position += batch.num_rows
             for cells, payloads in by_cell(*route(batch, spread, partition), most_bytes):
@@ -107,7 +107,7 @@ def _packer(number: int, schema: pa.Schema, route: Route, labels: Sequence[int] 
 
 
 def with_all(visits: Visits, rows: int, cell: int) -> Visits:
-    """The visits, and one of this cell for every row that visits none."""
+    """The visits, plus one of this cell for every row without a visit."""
     visiting = np.zeros(rows, np.bool_)
     visiting[visits.rows] = True
     missing = np.flatnonzero(~visiting)
@@ -118,7 +118,7 @@ def with_all(visits: Visits, rows: int, cell: int) -> Visits:
 def by_cell(
     batch: pa.RecordBatch, visits: Visits, most_bytes: int = PACK_BYTES
 ) -> Iterator[tuple[NDArray[np.int32], list[pa.Buffer]]]:
-    """The rows of each cell as bytes; a few cells at a time, because every row may visit many of them."""
+    """The rows of each cell as bytes, a few cells at a time, because every row may visit many of them."""
     order = visits.by_cell()
     cells, starts = np.unique(visits.cells[order], return_index=True)
     bounds = np.append(starts, len(order))
@@ -139,7 +139,7 @@ def packed_rows(cells: NDArray[np.int32], side: int, seq: Sequence[int], payload
 
 
 def unpack_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Packed rows as batches, each with its cell and the number of its input."""
+    """Packed rows as batches, each with its cell and input number."""
     for batch in batches:
         cells, numbers = batch.column("cell").to_pylist(), batch.column("side").to_pylist()
         for cell, number, payload in zip(cells, numbers, batch.column("payload"), strict=True):
@@ -149,7 +149,7 @@ def unpack_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, p
 def collected(
     batches: Iterator[pa.RecordBatch], most_bytes: int = PACK_BYTES, most_rows: int = PACK_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches, so that a packed row is worth its while with many cells."""
+    """The same rows in larger batches, so that packed rows are large enough even with many cells."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -159,7 +159,7 @@ def collected(
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        del batch  # nothing of it is held here while it is worked on
+        del batch  # freed while the caller works on it
         if rows >= most_rows or size >= most_bytes:
             yield _together(waiting)
             rows = size = 0
@@ -168,14 +168,14 @@ def collected(
 
 
 def _together(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """All of them as one; the list is empty then."""
+    """Concatenate the batches and clear the list."""
     whole = concatenate(waiting)
     waiting.clear()
     return whole
 
 
 def as_planned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the plan's names and types: Spark's settings (time zone, large types) change Arrow's types."""
+    """The batch with the plan's names and types. Spark's settings (time zone, large types) may change Arrow's types."""
     if batch.schema.equals(schema):
         return batch
     columns = [

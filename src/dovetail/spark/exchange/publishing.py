@@ -1,14 +1,14 @@
-"""How files that tasks have written become visible: all of them, or none.
+"""Makes the files that tasks have written visible: all of them, or none.
 
-    stage      _dovetail-<id>/part-….parquet      written by tasks; readers pass over names that begin with "_"
-    commit     _dovetail-<id>/commit.json         one put: from here on, the files are part of the table
-    publish    part-….parquet                     renamed, or copied where a store has no rename; then the stage goes
+    stage      _dovetail-<id>/part-….parquet      written by tasks; readers skip names that begin with "_"
+    commit     _dovetail-<id>/commit.json         a single put: from here on, the files are part of the table
+    publish    part-….parquet                     renamed, or copied if a store has no rename; then the stage is removed
 
-A writer that dies before the commit leaves a stage that is never read, and that a later write removes. One that dies
-after it has left everything that is needed: the next write publishes the rest first, and `written_files` knows of it
-meanwhile. A new directory, or one that replaces another, is renamed as a whole, where there is a rename.
+If a writer dies before the commit, it leaves a stage that is never read and that a later write removes. If it dies
+after the commit, the next write publishes the remaining files first, and until then `written_files` includes them. A
+new directory, or one that replaces another, is renamed as a whole if the store has a rename.
 
-What runs here may run in a task, and again if that task fails.
+These functions may run in a task, and again if that task fails.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from dovetail.storage.store import Store
 
 STAGE, COMMIT = "_dovetail-", "commit.json"
 NEW, OLD, SUCCESS = "new", "old", "_SUCCESS"
-FORGOTTEN_S = 7 * 24 * 3600.0  # a stage without a commit in which nothing was written for so long has no writer
+FORGOTTEN_S = 7 * 24 * 3600.0  # a stage without a commit that was not written to for this long is abandoned
 
 
 class Commit(NamedTuple):
-    """What a write has decided."""
+    """The decisions of a write."""
 
-    target: str  # its name: in a directory, stages of several targets lie side by side
+    target: str  # the target's name: stages of several targets may be in one directory
     files: list[str]
-    replaces: list[str] | None  # names that go; None: it appends. A directory that is renamed replaces all
+    replaces: list[str] | None  # names to remove; None: append. A directory that is renamed replaces everything
     as_directory: bool  # whether the directory is renamed as a whole
 
     def write(self, stage: Store) -> None:
@@ -60,7 +60,7 @@ class Commit(NamedTuple):
 
 
 def stage_for(target: Store, mode: str, name: str) -> Store:
-    """The stage of a new write, made; what earlier writers have left is put in order first."""
+    """Create the stage of a new write. Cleans up or completes earlier writes first."""
     finish_others(target)
     there = exists(target)
     if mode == "error" and there:
@@ -79,7 +79,7 @@ def stage_for(target: Store, mode: str, name: str) -> Store:
 
 
 def exists(target: Store) -> bool:
-    """Whether there is a table, or anything else that is seen."""
+    """Whether there is a table, or any other visible file."""
     if target.path is not None:
         return target.path.exists()
     names = [*(entry.name for entry in target.entries()), *target.folders()]
@@ -87,7 +87,7 @@ def exists(target: Store) -> bool:
 
 
 def commit(target: Store, stage: Store, files: list[str], mode: str) -> None:
-    """Let readers see the files: these, and no others that are in the stage."""
+    """Commit these files, and no others in the stage."""
     if not files or (left := _unpublished(target, files)) == []:
         return  # nothing to do, or done by an earlier attempt
     if target.path is None or (mode == "append" and target.path.exists()):
@@ -103,18 +103,18 @@ def commit(target: Store, stage: Store, files: list[str], mode: str) -> None:
 
 
 def is_committed(stage: Store) -> bool:
-    """Whether what is in a stage is part of the table, and not all of it published."""
+    """Whether the files of a stage are committed, but not all published."""
     return stage.exists(COMMIT)
 
 
 def remove_stage(stage: Store) -> None:
-    """After a failure, or after all."""
+    """Remove a stage, after a failure or at the end."""
     if not is_committed(stage):
         stage.delete_all()
 
 
 def publish(target: Store, stage: Store, decided: Commit) -> None:
-    """Carry out a commit, or the rest of it. The commit goes last: until then, this is repeated."""
+    """Carry out a commit, or the rest of it. The commit file is removed last, so this can be repeated."""
     if decided.as_directory:
         _exchange(target, stage)
     else:
@@ -127,7 +127,7 @@ def publish(target: Store, stage: Store, decided: Commit) -> None:
 
 
 def finish_others(target: Store) -> None:
-    """Publish what was committed and not published, and remove what will never be committed."""
+    """Publish committed files, and remove stages that will never be committed."""
     for stage in _stages(target):
         decided = Commit.read(stage)
         if decided is not None:
@@ -140,9 +140,9 @@ def finish_others(target: Store) -> None:
 
 
 def written_files(path: Place) -> list[str]:
-    """The files that make up what `dovetail.write` has written: of every write all, or none.
+    """List the files that `dovetail.write` has written. Every write is included completely or not at all.
 
-    Paths, or URIs without credentials and options. Files of a write that is being published may move meanwhile.
+    Returns paths, or URIs without credentials and options. Files of a write that is being published may move meanwhile.
     """
     target = open_store(path)
     found = {name: target for name in _visible(target) if _is_data(name)}
@@ -174,12 +174,12 @@ def _is_data(name: str) -> bool:
 
 
 def _visible(target: Store) -> list[str]:
-    """All that is in the target but stages of writers."""
+    """Everything in the target except for stages."""
     return [entry.name for entry in target.entries(recursive=True) if not entry.name.startswith(STAGE)]
 
 
 def _stages(target: Store) -> Iterator[Store]:
-    """Those in which a commit for the target may be."""
+    """The stages that may contain a commit for the target."""
     for place in (target, target.parent) if target.path is not None else (target,):
         for name in place.folders():
             if name.startswith(STAGE) and _is_of_a_writer(place / name, target):
@@ -187,7 +187,7 @@ def _stages(target: Store) -> Iterator[Store]:
 
 
 def _is_of_a_writer(stage: Store, target: Store) -> bool:
-    """Where all users may make directories, as in /tmp, only those of this user and of the table's owner count."""
+    """Where all users may create directories, as in /tmp, only those of this user and of the table's owner count."""
     if stage.path is None or target.path is None:
         return True
     with suppress(OSError):  # removed meanwhile
@@ -227,7 +227,7 @@ def _each(function: Any, names: Iterable[str]) -> None:
 
 
 def _gather(stage: Store, files: Iterable[str]) -> None:
-    """The files of a new directory, in one."""
+    """Move the files of a new directory into one."""
     new = stage / NEW
     assert stage.path is not None
     assert new.path is not None
@@ -239,7 +239,7 @@ def _gather(stage: Store, files: Iterable[str]) -> None:
 
 
 def _exchange(target: Store, stage: Store) -> None:
-    """Rename a directory, perhaps in the place of another."""
+    """Rename a directory. It may replace another."""
     assert isinstance(target, LocalStore)
     assert isinstance(stage, LocalStore)
     new, old = stage.path / NEW, stage.path / OLD

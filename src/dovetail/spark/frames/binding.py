@@ -1,12 +1,12 @@
-"""A condition on two DataFrames: what runs in the cells, and what Spark evaluates before and after them.
+"""Binds a condition to two DataFrames: which parts run in the cells, and which Spark evaluates before or after.
 
 l.k = r.k                      a typed predicate, in the cells
 upper(l.name) = r.name         a function of our table: workers evaluate it as Spark does
-upper(l.name) = 'ADA'          of one input: Spark leaves rows out before workers see them
-soundex(l.name) = r.code       none of the table: Spark computes soundex(name) as an extra column; then as above
+upper(l.name) = 'ADA'          over one input: Spark filters before rows are sent to workers
+soundex(l.name) = r.code       not in the table: Spark computes soundex(name) as an extra column; then as above
 levenshtein(l.a, r.b) < 3      needs both rows: Spark filters the joined rows
 l.s = r.s, with a collation    compared by Spark's rules: Spark filters the joined rows
-l.window = r.window            of streams, windows of event time: Spark computes window.end, which their watermark is of
+l.window = r.window            streams, windows of event time: Spark computes window.end, which has their watermark
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from dovetail.spark.frames.schemas import (
 
 
 def expression_of(on: SparkColumn, left: DataFrame, right: DataFrame) -> Expression:
-    """The condition that a Column states about two DataFrames. It was made by code, which may call what it likes."""
+    """The condition that a Column expresses. It was created by code, so it may call any function."""
     return read_sql(_text(on, Names(left, right)), (arrow_schema(left), arrow_schema(right)), trusted=True)
 
 
 def _text(on: Any, names: Names) -> str:
     if type(on).__module__.startswith("pyspark.sql.connect."):
-        from dovetail.spark.frames.column_connect import ConnectReader  # needs grpc, which classic sessions do without
+        from dovetail.spark.frames.column_connect import ConnectReader  # needs grpc, which classic sessions do not
 
         return ConnectReader(names).read(on._expr).text
     from dovetail.spark.frames.column_classic import ClassicReader
@@ -82,11 +82,11 @@ class Bound:
     """
 
     condition: Condition
-    frames: tuple[DataFrame, DataFrame]  # the columns that Spark computes for the condition come last
-    extra: tuple[int, int]  # how many there are
+    frames: tuple[DataFrame, DataFrame]  # columns that Spark computes for the condition come last
+    extra: tuple[int, int]  # number of these columns
     after: tuple[Expression, ...]  # conjuncts that Spark evaluates on joined rows
-    written: tuple[Expression, ...]  # all conjuncts, as they were given
-    window_ends: tuple[str | None, str | None]  # computed columns with the ends of windows of event time
+    written: tuple[Expression, ...]  # all conjuncts, as given
+    window_ends: tuple[str | None, str | None]  # computed columns with the ends of event-time windows
 
     def visible(self, side: Side) -> pa.Schema:
         """The user's columns of a side."""
@@ -94,16 +94,16 @@ class Bound:
         return pa.schema(list(schema)[: len(schema) - self.extra[side]])
 
     def passing(self, side: Side) -> DataFrame:
-        """The rows of a side that pass its filters, as far as Spark evaluates these before workers do."""
+        """The rows of a side that pass its filters, as far as Spark evaluates the filters before workers do."""
         frame, schema = self.frames[side], self.condition.schema(side)
         filters = [part for part in self.condition.filters[side] if never_fails(part)]
-        if not filters or arrow_schema(frame).types != schema.types:  # other types: columns that Arrow cannot carry
+        if not filters or arrow_schema(frame).types != schema.types:  # different types: columns that Arrow cannot hold
             return frame
         called = dict(zip(schema.names, frame.columns, strict=True))
         return frame.where(" AND ".join(f"({spark_sql(part, lambda c: called[c.name])})" for part in filters))
 
     def with_columns(self, names: tuple[Iterable[str], Iterable[str]]) -> Bound:
-        """Only these columns of each side, none of which is dropped after the join."""
+        """The same with only these columns of each side. None of them is dropped after the join."""
         frames, schemas = [], []
         for side in Side:
             schema, wanted = self.condition.schema(side), set(names[side])
@@ -114,18 +114,18 @@ class Bound:
         return replace(self, condition=condition, frames=(frames[0], frames[1]), extra=(0, 0))
 
     def row_bytes(self, side: Side) -> int:
-        """A guess at the size of a row, by its types."""
+        """The estimated size of a row, from its types."""
         return sum(value_bytes(field.type) for field in self.condition.schema(side))
 
 
 def bind_frames(on: Any, left: DataFrame, right: DataFrame, trusted: bool = False) -> Bound:
-    """Read the condition against two DataFrames. Runs no Spark job; `trusted` text may call any function."""
+    """Parse the condition against two DataFrames. Runs no Spark job. `trusted` text may call any function."""
     schemas = (arrow_schema(left), arrow_schema(right))
     return bind_conjuncts(tuple(_split(_expressions(on, left, right, schemas, trusted))), left, right)
 
 
 def bind_conjuncts(written: tuple[Expression, ...], left: DataFrame, right: DataFrame) -> Bound:
-    """The same of a condition that has been read, against DataFrames that have the columns that it reads."""
+    """The same for a parsed condition, on DataFrames that have the columns it reads."""
     schemas = (arrow_schema(left), arrow_schema(right))
     windows = (_event_window(left), _event_window(right))
     lifted = _Lifted((left, right), schemas, windows)
@@ -147,7 +147,7 @@ def bind_conjuncts(written: tuple[Expression, ...], left: DataFrame, right: Data
 
 
 def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> DataFrame:
-    """Give encoded columns their types back, and filter joined rows by what Spark alone can evaluate."""
+    """Restore the types of encoded columns, and apply the filters that only Spark can evaluate."""
     if not bound.after and not any(encodings(fields)):
         return result
     flat = decoded(result, fields)
@@ -158,7 +158,7 @@ def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> Da
 
 
 def decoded(result: DataFrame, fields: list[StructField]) -> DataFrame:
-    """Columns called c0, c1, …, with the types of the fields."""
+    """Columns named c0, c1, …, with the types of the fields."""
     flat = by_position(result)
     for position, made in enumerate(encodings(fields)):
         if made is not None:
@@ -167,7 +167,7 @@ def decoded(result: DataFrame, fields: list[StructField]) -> DataFrame:
 
 
 def by_position(frame: DataFrame) -> DataFrame:
-    """The same columns, called c0, c1, …"""
+    """The same columns, named c0, c1, …"""
     return frame.toDF(*(position_name(i) for i in range(len(frame.columns))))
 
 
@@ -176,13 +176,13 @@ def position_name(position: int) -> str:
 
 
 def joined_names(left: Sequence[str], right: Sequence[str]) -> Callable[[Column], str]:
-    """How Spark addresses a column of either input in joined rows: those of the right one come last."""
+    """How Spark addresses a column of either input in joined rows. Right columns come last."""
     names, first = (list(left), list(right)), (0, len(left))
     return lambda column: position_name(first[column.side] + names[column.side].index(column.name))
 
 
 def never_fails(expression: Expression) -> bool:
-    """Whether no value stops Spark in ANSI mode, which knows no order of filters: not 1 / x > 2, even after x != 0."""
+    """Whether no value raises an error in ANSI mode. Filters have no order: 1 / x > 2 may fail, even after x != 0."""
     match expression:
         case Call("cast", (inner,), target):
             return (
@@ -198,14 +198,14 @@ def never_fails(expression: Expression) -> bool:
 
 
 def value_bytes(type_: pa.DataType) -> int:
-    """A guess at the size of a value."""
+    """The estimated size of a value."""
     return type_.bit_width // 8 + 1 if pa.types.is_primitive(type_) else GUESSED_WIDTH
 
 
 def _expressions(
     on: Any, left: DataFrame, right: DataFrame, schemas: tuple[pa.Schema, pa.Schema], trusted: bool
 ) -> list[Expression]:
-    """The condition's parts, with Columns translated."""
+    """The conjuncts of the condition, with Columns translated."""
     if isinstance(on, SparkColumn):
         return [expression_of(on, left, right)]
     if isinstance(on, list | tuple):
@@ -217,7 +217,7 @@ def _expressions(
 
 
 def _with_sides(text: str, left: DataFrame, right: DataFrame, schemas: tuple[pa.Schema, pa.Schema]) -> str:
-    """SQL text with l and r in the place of aliases that the DataFrames have: `t.x` after `left.alias("t")`."""
+    """SQL text with aliases of the DataFrames replaced by l and r: `t.x` after `left.alias("t")`."""
     if any(text in schema.names for schema in schemas):
         return text
     aliased = [
@@ -258,7 +258,7 @@ def _needs_both(expression: Expression) -> bool:
 
 
 def _event_window(frame: DataFrame) -> str | None:
-    """The column that `groupBy(window(…))` makes of the event time of a stream."""
+    """The column that `groupBy(window(…))` creates from the event time of a stream."""
     fields = frame.schema.fields if frame.isStreaming else []
     return next((field.name for field in fields if DELAY_MS in field.metadata and is_window(field)), None)
 
@@ -271,11 +271,11 @@ def _equal_ends(conjunct: Expression, windows: tuple[str | None, str | None]) ->
                 yield Call("=", tuple(Call("field", (column, Literal("end"))) for column in (one, other)))
 
 
-# Columns that Spark compares by rules of its own.
+# Columns that Spark compares by its own rules.
 
 
 def _by_spark(conjunct: Expression, frames: tuple[DataFrame, DataFrame]) -> Iterator[Expression]:
-    """The conjunct; made opaque, if only Spark knows how to compare what it reads."""
+    """The conjunct. It is made opaque if only Spark can compare its columns."""
     fields = {column: frames[column.side].schema[column.name] for column in columns_of(conjunct)}
     if not any(only_spark_compares(field) for field in fields.values()) or _same_char(conjunct, fields):
         yield conjunct
@@ -283,14 +283,14 @@ def _by_spark(conjunct: Expression, frames: tuple[DataFrame, DataFrame]) -> Iter
     yield Opaque(spark_sql(conjunct), tuple(fields), pa.bool_())
     match conjunct:
         case Call("=", (Column() as one, Column() as other)) if one.side is not other.side:
-            # Equal values have equal keys, so that the rows can still meet by hash.
+            # Equal values have equal keys, so rows can still be routed by hash.
             keys = [_key(column, fields[column]) for column in (one, other)]
             if keys[0] is not None and keys[1] is not None and keys[0].type == keys[1].type:
                 yield Call("=", (keys[0], keys[1]))
 
 
 def _same_char(conjunct: Expression, fields: dict[Column, StructField]) -> bool:
-    """Equality of two columns declared as the same char(n): both are padded alike, so that the bytes decide."""
+    """Equality of two columns declared as the same char(n). Both are padded alike, so a byte comparison is correct."""
     match conjunct:
         case Call("=", (Column() as one, Column() as other)):
             declared = {fields[column].metadata.get(CHAR_TYPE) for column in (one, other)}
@@ -311,7 +311,7 @@ def _key(column: Column, field: StructField) -> Opaque | None:
 
 
 class _Lifted:
-    """Replaces one-sided parts that only Spark can evaluate by columns that it computes before the join."""
+    """Replaces parts over one side that only Spark can evaluate by columns that it computes before the join."""
 
     def __init__(
         self,
@@ -330,7 +330,7 @@ class _Lifted:
         return len(self._columns[0]), len(self._columns[1])
 
     def schema(self, side: Side) -> pa.Schema:
-        """The Arrow schema of a side with the columns that were added."""
+        """The Arrow schema of a side, including the added columns."""
         if not self._columns[side]:
             return self._schemas[side]
         computed = list(arrow_schema(self._frames[side]))[len(self._schemas[side]) :]
@@ -338,12 +338,12 @@ class _Lifted:
         return pa.schema([*self._schemas[side], *named])
 
     def carried(self) -> tuple[DataFrame, DataFrame]:
-        """The frames with columns that Arrow cannot carry encoded."""
+        """The frames with columns that Arrow cannot hold encoded."""
         left, right = (encoded(frame) for frame in self._frames)
         return left, right
 
     def over_ends(self, expression: Expression) -> Expression:
-        """The expression over computed columns with the ends of windows of event time."""
+        """The expression, with windows replaced by computed columns of their ends."""
         match expression:
             case Call("field", (Column(side, name), Literal("end"))) if name == self._windows[side]:
                 end = self._compute(side, self._sql(side, expression), f"{name}_end")
@@ -355,11 +355,11 @@ class _Lifted:
         return expression
 
     def lift(self, expression: Expression) -> Expression | None:
-        """The expression over computed columns; None, if it compares such columns by rules that only Spark knows."""
+        """The expression over computed columns. None if it compares such columns by rules that only Spark has."""
         if not is_opaque(expression):
             return expression
         sides = sides_of(expression)
-        if len(sides) < 2:  # none: a constant such as current_date()
+        if len(sides) < 2:  # no side: a constant such as current_date()
             return self._column(next(iter(sides), Side.LEFT), expression)
         assert isinstance(expression, Call)
         args = [self.lift(arg) for arg in expression.args]
@@ -367,11 +367,11 @@ class _Lifted:
         return Call(expression.function, known, expression.type) if len(known) == len(args) else None
 
     def _column(self, side: Side, expression: Expression) -> Column | None:
-        # Called as people would write it: the name is seen in explain, and tells one join's state from another's.
+        # Named like its text: the name is shown by explain, and distinguishes the states of joins.
         return self._compute(side, self._sql(side, expression), spark_sql(expression, lambda column: column.name))
 
     def _compute(self, side: Side, sql: str, name: str) -> Column | None:
-        """The column with the value of the SQL; None, if only Spark can compare its values."""
+        """The column with the value of the SQL. None if only Spark can compare its values."""
         names, known = self._schemas[side].names, self._columns[side]
         if sql not in known:
             while name in names or any(name == column.name for column in known.values()):
@@ -390,7 +390,7 @@ class _Lifted:
 
 
 def encoded(frame: DataFrame) -> DataFrame:
-    """The frame with columns that Arrow cannot carry as text."""
+    """The frame with columns that Arrow cannot hold encoded as text."""
     fields = frame.schema.fields
     for field, made in zip(fields, encodings(fields), strict=True):
         if made is not None:

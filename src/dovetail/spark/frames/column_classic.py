@@ -1,4 +1,4 @@
-"""Columns of classic sessions: a tree of ColumnNodes inside the JVM, read through py4j."""
+"""Reads Columns of classic sessions: trees of ColumnNodes in the JVM, read through py4j."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dovetail.spark.frames.column_names import (
     unreadable,
 )
 
-DATASET_ID = "__dataset_id"  # Spark notes here which DataFrame a column was taken from
+DATASET_ID = "__dataset_id"  # where Spark stores the DataFrame that a column was taken from
 
 
 class ClassicReader:
@@ -72,7 +72,7 @@ class ClassicReader:
         raise unknown_node(kind)
 
     def _resolve_column(self, expression: Any) -> Sql:
-        """A column taken from a DataFrame, which Spark has looked up already."""
+        """A column taken from a DataFrame, already resolved by Spark."""
         match kind := _kind(expression):
             case "AttributeReference":
                 return self.names.column_of(self._side(expression), [expression.name()])

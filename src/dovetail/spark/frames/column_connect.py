@@ -1,4 +1,4 @@
-"""Columns of Spark Connect sessions: a tree of Python objects that the server has not seen yet."""
+"""Reads Columns of Spark Connect sessions: trees of Python objects that the server has not seen yet."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ConnectReader:
         return self.names.column_of(self._side(node), parts)
 
     def _side(self, node: e.ColumnReference) -> Side:
-        """The DataFrame that the column was taken from; else the one made from that DataFrame."""
+        """The DataFrame that the column was taken from, else the one derived from that DataFrame."""
         plans: list[Any] = [frame._plan for frame in self.names.frames]
         taken = [side for side in Side if plans[side]._plan_id == node._plan_id]
         having = taken or [side for side in Side if self.names.is_in(side, ConnectColumn(node))]
@@ -108,7 +108,7 @@ def _args(name: str, node: e.Expression) -> list[e.Expression] | None:
 
 
 def _constant(value: Any, type_: DataType) -> Sql:
-    """A constant. Connect keeps times as numbers."""
+    """A constant. Connect stores times as numbers."""
     if isinstance(type_, OTHERS):
         raise unreadable(f"a constant of type {type_.simpleString()}")
     if value is None:

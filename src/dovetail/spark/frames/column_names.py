@@ -1,4 +1,4 @@
-"""Which side of the join a name means, and which column of it."""
+"""Resolves names in Columns to a side of the join and a column."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONNECTIVES = ("and", "or")
 PREFIX = {"!": "NOT", "not": "NOT", "negative": "-", "~": "~"}
 POSTFIX = {"isnull": "IS NULL", "isnotnull": "IS NOT NULL"}
 TRIMS = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
-UNIT_FIRST = ("timestampdiff", "timestampadd")  # in SQL their unit is a word, not a string
+UNIT_FIRST = ("timestampdiff", "timestampadd")  # their unit is a keyword in SQL, not a string
 FUNCTION_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 INSTEAD = 'Pass the condition as SQL text with l and r instead, for example on="l.a < r.b".'
@@ -38,19 +38,19 @@ UNREADABLE = {
     "UnresolvedStar": "a star; name the columns",
     "UnresolvedRegex": "a regular expression for names; name the columns",
 }
-"""Kinds of node that have no place in a join condition."""
+"""Kinds of node that are not allowed in a join condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A piece of SQL. `type` is known for columns and fields of structs only."""
+    """A piece of SQL. `type` is known only for columns and fields of structs."""
 
     text: str
     type: DataType | None = None
 
 
 def call(name: str, args: Sequence[Sql]) -> Sql:
-    """A function or operator, as Spark names it inside a Column, applied to its arguments."""
+    """A function or operator, by Spark's name inside a Column, applied to its arguments."""
     texts = [arg.text for arg in args]
     match name.lower(), texts:
         case function, [_, _, *_] if function in CONNECTIVES:
@@ -62,7 +62,7 @@ def call(name: str, args: Sequence[Sql]) -> Sql:
         case function, [only] if function in POSTFIX:
             return Sql(f"({only} {POSTFIX[function]})")
         case "in", [_]:
-            return Sql("FALSE")  # no values to be among
+            return Sql("FALSE")  # an empty list of values
         case "in", [subject, *values]:
             return Sql(f"({subject} IN ({', '.join(values)}))")
         case "like" | "ilike" as function, [subject, pattern, escape]:
@@ -79,9 +79,9 @@ def call(name: str, args: Sequence[Sql]) -> Sql:
 
 
 def chain(node: Any, args_of: Callable[[Any], list[Any] | None]) -> list[Any]:
-    """The operands of a chain of ANDs, or of ORs, without recursion: people make long ones in loops.
+    """The operands of a chain of ANDs or of ORs, without recursion: chains built in loops can be long.
 
-    `args_of` gives the arguments of a node of that kind, and None for all others.
+    `args_of` returns the arguments of a node of that kind, and None for other nodes.
     """
     operands: list[Any] = []
     waiting = [node]
@@ -106,14 +106,14 @@ def cast(value: Sql, type_name: str, is_try: bool) -> Sql:
 
 
 def extract(value: Sql, key: Sql, name: str | None) -> Sql:
-    """An element of an array or a map, or the field `name` of a struct (if the key is a constant text)."""
+    """An element of an array or a map, or the field `name` of a struct if the key is constant text."""
     if name is not None and isinstance(value.type, StructType):
         return field(value, name)
     return Sql(f"{value.text}[{key.text}]")
 
 
 def field(value: Sql, name: str) -> Sql:
-    """A field of a struct; of a map, the value under that key."""
+    """A field of a struct; for a map, the value of that key."""
     if not isinstance(value.type, StructType):
         return Sql(f"{value.text}[{literal(name).text}]")
     types = {f.name.casefold(): f.dataType for f in value.type}
@@ -126,7 +126,7 @@ def function_of(variables: Sequence[str], body: Sql) -> Sql:
 
 
 def literal(value: Any) -> Sql:
-    """A constant, given as the Python value that it stands for."""
+    """A constant, from its Python value."""
     return Sql(spark_sql(Literal(value)))
 
 
@@ -139,7 +139,7 @@ def unreadable(what: str) -> ConditionError:
 
 
 def unknown_node(kind: str) -> ConditionError:
-    """For a node that has no SQL text: one with no place in a condition, or one that this version does not know."""
+    """The error for a node without SQL text: not allowed in a condition, or unknown to this version."""
     if kind in UNREADABLE:
         return ConditionError(f"a join condition cannot contain {UNREADABLE[kind]}.")
     return unreadable(f"this part of the condition ({kind})")
@@ -159,7 +159,7 @@ OWN_ALIASES = {side.alias: side for side in Side}
 
 
 def name_parts(name: str) -> list[str]:
-    """The parts of a dotted name; backticks keep a part with dots together."""
+    """The parts of a dotted name. Backticks quote a part that contains dots."""
     return [found[1].replace("``", "`") if found[1] is not None else found[2] for found in NAME_PART.finditer(name)]
 
 
@@ -170,7 +170,7 @@ class Names:
         self.frames = (left, right)
 
     def column_of(self, side: Side, parts: Sequence[str]) -> Sql:
-        """A column that is known to be of this side."""
+        """A column known to be on this side."""
         path = self._path(side, parts)
         if path is None:
             raise ConditionError(
@@ -180,7 +180,7 @@ class Names:
         return self._spell_column(side, path)
 
     def anywhere(self, parts: Sequence[str]) -> Sql:
-        """A column given by name alone, perhaps with the alias of a DataFrame (then l and r are aliases, too)."""
+        """A column given only by name, which may include the alias of a DataFrame (l and r are aliases as well)."""
         found = [(side, path) for side in Side if (path := self._path(side, parts)) is not None]
         if not found and len(parts) > 1 and parts[0].lower() in OWN_ALIASES:
             return self.column_of(OWN_ALIASES[parts[0].lower()], parts[1:])
@@ -203,7 +203,7 @@ class Names:
         )
 
     def in_text(self, text: str) -> Sql:
-        """SQL text as given to F.expr, with the side of every column written out."""
+        """SQL text as given to F.expr, with the side added to every column."""
         tree = parse_text(text)
         variables = {p.name for function in tree.find_all(exp.Lambda) for p in function.expressions}
         places = []
@@ -213,7 +213,7 @@ class Names:
                 places.append((marks[0]["start"], marks[-1]["end"] + 1, [part.name for part in column.parts]))
         for start, end, parts in sorted(places, reverse=True):
             text = text[:start] + self.anywhere(parts).text + text[end:]
-        # An interval stays bare: in parentheses it would no longer be seen as a constant to be added.
+        # An interval has no parentheses, or Spark would not treat it as a constant to add.
         return Sql(text if isinstance(tree, exp.Interval) else f"({text})")
 
     def is_in(self, side: Side, column: SparkColumn) -> bool:
@@ -224,11 +224,11 @@ class Names:
             return False
 
     def _path(self, side: Side, parts: Sequence[str]) -> tuple[StructField, Sequence[str]] | None:
-        """The column and the names of fields inside it that a dotted name means, if it means one of this side."""
+        """The column that a dotted name refers to and the names of fields inside it, if it is on this side."""
         first = self._column(side, parts[0])
         if first is not None and (len(parts) == 1 or isinstance(first.dataType, NESTED)):
             return first, parts[1:]
-        for at in range(1, len(parts)):  # what is before that is an alias, or a table with its catalogue and schema
+        for at in range(1, len(parts)):  # the parts before may be an alias, or a table with its catalogue and schema
             column = self._column(side, parts[at])
             if column is not None and self.is_in(side, F.col(".".join(quote_name(part) for part in parts[: at + 1]))):
                 return column, parts[at + 1 :]

@@ -1,6 +1,6 @@
-"""DataFrames without columns, which have rows nevertheless: Spark sends no rows to Python where it sends no columns.
+"""Joins DataFrames without columns, which still have rows: Spark sends no rows to Python if it sends no columns.
 
-They are joined with a column that no condition names, and results are without it.
+They get a column that no condition names, and the result is returned without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _with_mark(frame: DataFrame, side: Side) -> DataFrame:
 
 
 def without_marks(joined: DataFrame) -> DataFrame:
-    """The result as of the inputs that were given."""
+    """The result without the added columns."""
     return joined.drop(*MARKS) if set(MARKS) & set(joined.columns) else joined
 
 

@@ -1,7 +1,7 @@
-"""Inputs that tasks read by themselves: plain Parquet files.
+"""Inputs that tasks read themselves: plain Parquet files.
 
-Spark's scan turns the columns of a file into rows, and rows into columns again for Python workers. That costs more than
-most joins. Tasks that read the files get columns as they are stored, and only those that are needed.
+Spark's scan converts the columns of a file to rows, and for Python workers back to columns. That costs more than most
+joins. Tasks that read the files get columns as they are stored, and only the needed ones.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from dovetail.spark.frames.parquet_frames import NotPlainError, plain_read
 from dovetail.spark.session.shared_directory import runs_here
 from dovetail.spark.session.task_calls import call_in_each_task
 
-PART_BYTES = 1 << 26  # that a task reads, as a rule
+PART_BYTES = 1 << 26  # read by a task, as a rule
 BATCH_BYTES = 1 << 22
-MOST_FILES = 1 << 10  # in a store, where the footer of each takes a request
-LEAST_ROWS = 1 << 17  # on a cluster, where a job finds out whether workers reach the files
+MOST_FILES = 1 << 10  # in an object store, where each footer takes a request
+LEAST_ROWS = 1 << 17  # on a cluster, where a job has to check that workers can read the files
 
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """The rows of a DataFrame, cut into a part for each task."""
+    """The rows of a DataFrame, divided into a part for each task."""
 
     spark: SparkSession
-    rows: ParquetRows  # with columns that are called as in the DataFrame, and those that filters read
+    rows: ParquetRows  # with the column names of the DataFrame, including columns that filters read
     columns: tuple[str, ...]  # of the DataFrame
-    filters: tuple[Expression, ...]  # that rows of the DataFrame pass, as conditions on a left side
+    filters: tuple[Expression, ...]  # of the DataFrame, as conditions on a left side
     parts: tuple[tuple[int, int], ...]
 
     def bytes_of(self, columns: Sequence[str]) -> int:
-        """About the bytes of these columns in memory."""
+        """Approximate size of these columns in memory."""
         read = [self.rows.schema.field(name).type for name in self._reader(columns).read]
         return self.rows.rows * sum(map(value_bytes, read))
 
@@ -50,7 +50,7 @@ class FileRows:
         return (batch for number in range(len(self.parts)) for batch in reader.batches(number))
 
     def rewrite(self, rewrite: Rewrite, schema: str, columns: Sequence[str] | None = None) -> DataFrame:
-        """What a function for mapInArrow makes of these columns, or of all."""
+        """The result of a function for mapInArrow on these columns, or on all."""
         reader = self._reader(columns or self.columns)
         return in_tasks(self.spark, len(self.parts), lambda number: rewrite(reader.batches(number)), schema)
 
@@ -60,7 +60,7 @@ class FileRows:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """What travels to the tasks."""
+    """The part that is sent to the tasks."""
 
     rows: ParquetRows
     filters: tuple[Expression, ...]
@@ -69,7 +69,7 @@ class _Reader:
 
     @property
     def read(self) -> set[str]:
-        """The columns that are asked for, and those of filters."""
+        """The requested columns, and those of filters."""
         return {*self.columns, *(column.name for part in self.filters for column in columns_of(part))}
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
@@ -83,7 +83,7 @@ class _Reader:
 
 
 def file_rows(frames: tuple[DataFrame, DataFrame]) -> tuple[FileRows | None, FileRows | None]:
-    """Each side as files that tasks read, or None if Spark has to read it."""
+    """Each side as files that tasks can read. None if Spark has to read it."""
     left, right = (plain_files(frame) for frame in frames)
     if left is None and right is None:
         return None, None
@@ -96,7 +96,7 @@ def file_rows(frames: tuple[DataFrame, DataFrame]) -> tuple[FileRows | None, Fil
 
 
 def plain_files(frame: DataFrame) -> FileRows | None:
-    """The files that a DataFrame reads as they are, or None; whether workers reach them is another question."""
+    """The files of a DataFrame that reads them unchanged, else None. Does not check that workers can read them."""
     try:
         rows, filters = plain_read(frame, MOST_FILES, with_filtered=True)
     except (NotPlainError, DovetailError):
@@ -109,5 +109,5 @@ def plain_files(frame: DataFrame) -> FileRows | None:
 
 
 def are_reached(spark: SparkSession, scans: Sequence[ParquetRows]) -> bool:
-    """Whether workers find the files that the driver has seen."""
+    """Whether workers find the files that the driver sees."""
     return runs_here(spark) or all(call_in_each_task(spark, lambda _: all(scan.is_unchanged() for scan in scans)))

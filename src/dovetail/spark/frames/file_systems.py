@@ -1,11 +1,11 @@
-"""The file systems of files that a DataFrame reads, with the credentials that Spark's configuration has for them.
+"""Opens the files that a DataFrame reads, with the credentials from Spark's configuration.
 
     s3a://bucket/…                    fs.s3a.access.key, .secret.key, .session.token, .endpoint, .endpoint.region,
                                       .connection.ssl.enabled, and the same for one bucket: fs.s3a.bucket.BUCKET.…
     abfss://container@account.…/…     fs.azure.account.key.ACCOUNT.…
 
-What the configuration does not have is left to the cloud's own: environment, profile, role of the machine. Credentials
-travel to the tasks with the join, as Spark sends its configuration, and are printed nowhere.
+Anything not configured is left to the cloud's defaults: environment, profile, role of the machine. Credentials are sent
+to the tasks with the join, as Spark sends its configuration, and are never printed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dovetail.storage.open_store import open_store, opener_of
 from dovetail.storage.store import FileSystem, Store
 
 Get = Callable[[str], str | None]
-"""A setting of Hadoop by its name."""
+"""Returns a Hadoop setting by name."""
 
 S3_SETTINGS = {
     "access.key": "access_key",
@@ -39,7 +39,7 @@ ROOT = LocalStore(Path("/"))
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredS3:
-    """Opens a bucket with settings of Spark."""
+    """Opens a bucket with Spark's settings."""
 
     settings: tuple[tuple[str, str], ...] = field(repr=False)
 
@@ -50,7 +50,7 @@ class ConfiguredS3:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredAzure:
-    """Opens a container with a key of its account that Spark has."""
+    """Opens a container with the account key from Spark's settings."""
 
     settings: tuple[tuple[str, str], ...] = field(repr=False)
 
@@ -59,7 +59,7 @@ class ConfiguredAzure:
 
 
 def stored_file(spark: SparkSession, uri: str, roots: dict[str, Store]) -> tuple[Store, str]:
-    """A file that Spark names by its URI: the store, and the name in it. `roots`: the stores that are known by now."""
+    """The store and the name in it of a file that Spark names by URI. `roots`: the stores known so far."""
     parts = urlsplit(uri)
     name = unquote(parts.path).lstrip("/")
     if scheme_of(uri) in ("", "file"):
@@ -73,7 +73,7 @@ def stored_file(spark: SparkSession, uri: str, roots: dict[str, Store]) -> tuple
 def _open_root(root: str, get: Get) -> Store:
     parts = urlsplit(root)
     made = opener_of(root)
-    if made is not None:  # that the user has registered
+    if made is not None:  # registered by the user
         return ObjectStore(root, made)
     match KNOWN.get(parts.scheme):
         case "s3":
@@ -97,7 +97,7 @@ def _s3_settings(bucket: str, get: Get) -> tuple[tuple[str, str], ...]:
         scheme, _, host = endpoint.rpartition("://")
         ssl = setting("connection.ssl.enabled") != "false"
         found |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or ("https" if ssl else "http")}
-        found.setdefault("region", "us-east-1")  # servers that are not AWS's have none
+        found.setdefault("region", "us-east-1")  # servers other than AWS have none
     return tuple(sorted(found.items()))
 
 

@@ -1,8 +1,8 @@
-"""DataFrames that are plain reads of Parquet files: columns of them, under any names, and simple filters.
+"""Recognises DataFrames that are plain reads of Parquet files: columns under any names, and simple filters.
 
-Rows have positions: files in the order of their paths, row groups and rows as they are in the files; of a partitioned
-table, partitions in the order of their values. With these, one can read any part of the DataFrame in any process,
-without Spark. Filters of partitions leave out files. Everything else is refused with a reason.
+Rows have positions: files in the order of their paths, row groups and rows as stored; for a partitioned table,
+partitions in the order of their values. So any process can read any part of the DataFrame without Spark. Filters on
+partitions skip files. Anything else is refused with a reason.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from dovetail.storage.store import Store
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 PASSED = ("SubqueryAlias", "View")
-MARK = "(true)"  # a column that is true in each row, and in no file
-AT_ONCE = 16  # footers that are read
-LEGACY = b"org.apache.spark.legacy"  # files of old calendars, which Spark converts as it reads
-WHOLE = ("us", "ms")  # units of time that Spark's microseconds can hold
+MARK = "(true)"  # a column that is true in each row, and not in any file
+AT_ONCE = 16  # footers read in parallel
+LEGACY = b"org.apache.spark.legacy"  # files with old calendars, which Spark converts on read
+WHOLE = ("us", "ms")  # time units that Spark's microseconds can represent
 
 
 class NotPlainError(Exception):
-    """Why a DataFrame cannot be read without Spark."""
+    """The reason why a DataFrame cannot be read without Spark."""
 
 
 class PlainRead(NamedTuple):
-    """Rows of files, and what those of them that are in the DataFrame satisfy, as conditions on a left side."""
+    """Rows of files, and the filters of the DataFrame as conditions on a left side."""
 
     rows: ParquetRows
     filters: tuple[Expression, ...]
 
 
 class _Partition(NamedTuple):
-    """Values of the columns that are not in the files, by the directory of the files."""
+    """Values of the columns that are not in the files, by directory."""
 
     names: tuple[str, ...]
     types: tuple[pa.DataType, ...]
@@ -59,7 +59,7 @@ class _Partition(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What is kept of a footer."""
+    """The facts kept from a footer."""
 
     groups: tuple[int, ...]
     stamp: Stamp
@@ -68,10 +68,10 @@ class _Facts(NamedTuple):
 
 
 def plain_read(frame: DataFrame, most_files: int | None = None, *, with_filtered: bool = False) -> PlainRead:
-    """The rows of a DataFrame by position; NotPlainError if that is not possible.
+    """The rows of a DataFrame by position. Raises NotPlainError if that is not possible.
 
-    `most_files`: in a store, where the footer of each takes a request; None: however many there are. `with_filtered`:
-    columns that are filtered by, and are not in the DataFrame, come after those of the DataFrame.
+    `most_files`: the limit in an object store, where each footer takes a request; None: no limit. `with_filtered`:
+    filter columns that are not in the DataFrame come after its own columns.
     """
     visible = arrow_schema(frame)
     if not hasattr(frame, "_jdf"):
@@ -104,11 +104,11 @@ def plain_read(frame: DataFrame, most_files: int | None = None, *, with_filtered
 
 
 _Found = tuple[Store, str, Mapping[str, Any]]
-"""A file by its store and name, and the values that are in the name of its directory."""
+"""A file by store and name, and the values in the name of its directory."""
 
 
 def _files(frame: DataFrame, partition: _Partition) -> list[_Found]:
-    """In the order of their partitions, then of their paths."""
+    """In the order of partitions, then of paths."""
     roots: dict[str, Store] = {}
     found: list[_Found] = []
     for uri in sorted(frame.inputFiles(), key=lambda uri: urlsplit(uri).path):
@@ -130,9 +130,9 @@ def _files(frame: DataFrame, partition: _Partition) -> list[_Found]:
 def _prune(
     filters: list[Expression], found: list[_Found], partition: _Partition, columns: Mapping[str, str]
 ) -> tuple[list[Expression], list[_Found]]:
-    """Evaluate filters of columns that are constant in each file: what is left of the filters, and of the files.
+    """Evaluate filters on columns that are constant in each file. Returns the remaining filters and files.
 
-    `columns`: what the columns of the DataFrame are called in the table.
+    `columns`: the table's names for the columns of the DataFrame.
     """
     types = dict(zip(partition.names, partition.types, strict=True))
     names = {column.name: columns.get(column.name, column.name) for part in filters for column in columns_of(part)}
@@ -150,12 +150,12 @@ def _prune(
 
 
 def _read_facts(found: Sequence[_Found], columns: Sequence[str], schema: pa.Schema) -> list[_Facts]:
-    """The footers of all files, several at a time. `schema`: of the columns, as Spark reads them."""
+    """The footers of all files, read in parallel. `schema`: of the columns, as Spark reads them."""
     refused: dict[Store, NotPlainError] = {}
 
     def read(file: _Found) -> _Facts | NotPlainError:
         store, name, _ = file
-        if store in refused:  # the first failure is enough
+        if store in refused:  # one failure is enough
             return refused[store]
         try:
             footer = _footer(store, name)
@@ -165,7 +165,7 @@ def _read_facts(found: Sequence[_Found], columns: Sequence[str], schema: pa.Sche
         whole = tuple(_is_whole(footer.metadata, column) for column in columns)
         return _Facts(group_sizes(footer.metadata), footer.stamp, whole, row_bytes([footer.metadata], schema))
 
-    first = [read(file) for file in found[:1]]  # before many ask in vain
+    first = [read(file) for file in found[:1]]  # checked first, so that not all requests fail
     with ThreadPoolExecutor(AT_ONCE) as pool:
         facts = [*first, *pool.map(read, found[1:])]
     for known in facts:
@@ -175,9 +175,9 @@ def _read_facts(found: Sequence[_Found], columns: Sequence[str], schema: pa.Sche
 
 
 def _is_whole(footer: pq.FileMetaData, name: str) -> bool:
-    """Whether the file says that a column has no nulls."""
+    """Whether the file's statistics show that a column has no nulls."""
     position = footer.schema.names.index(name) if footer.schema.names.count(name) == 1 else -1
-    if position < 0 or footer.schema.column(position).path != name:  # part of another column
+    if position < 0 or footer.schema.column(position).path != name:  # a part of another column
         return False
     for group in range(footer.num_row_groups):
         statistics = footer.row_group(group).column(position).statistics
@@ -188,17 +188,17 @@ def _is_whole(footer: pq.FileMetaData, name: str) -> bool:
 
 class _Filter(NamedTuple):
     text: str  # of Spark
-    read: dict[str, int]  # the numbers that Spark has given its columns, at the place where we are
+    read: dict[str, int]  # Spark's column numbers at this point
 
 
 Shown = dict[str, Any]
-"""A node of a plan or of an expression, as Spark writes it in JSON."""
+"""A node of a plan or expression, in Spark's JSON format."""
 
 
 def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], pa.Schema, list[Expression], _Partition]:
-    """What the columns are called in the files, the filters, and the columns that are not in the files.
+    """The names of the columns in the files, the filters, and the columns that are not in the files.
 
-    Those that filters read beside the columns of the DataFrame are the last of the schema.
+    Filter columns that are not in the DataFrame come last in the schema.
     """
     zone = session_zone(frame)
     filters: list[_Filter] = []
@@ -233,7 +233,7 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], pa.Schema,
 
 
 def _nodes(plan: Any) -> list[tuple[Any, Shown]]:
-    """The nodes of a plan, down to the files that it reads. Spark writes all of them at once: each call takes time."""
+    """The nodes of a plan, down to the files that it reads. Fetched as one JSON text, since each call takes time."""
     nodes = [plan]
     while (kind := str(nodes[-1].getClass().getSimpleName())) != "LogicalRelation":
         if kind not in ("Project", "Filter", *PASSED):
@@ -252,7 +252,7 @@ def _kind(shown: Shown) -> str:
 
 
 def _number(column: Shown) -> int:
-    """What Spark knows a column by."""
+    """Spark's identifier of a column."""
     return int(column["exprId"]["id"])
 
 
@@ -273,7 +273,7 @@ def _type_of(column: Shown, zone: str) -> pa.DataType:
 
 
 def _projected_column(plan: Any, item: list[Shown], place: int) -> tuple[int, int | None]:
-    """A column of a projection, and the one that it is made of; None if it is true in each row."""
+    """A column of a projection, and its source column. None for the source if it is true in each row."""
     outer, *inner = item
     if _kind(outer) == "Alias" and len(inner) == 1:
         if _kind(inner[0]) == "Literal" and (inner[0]["value"], inner[0]["dataType"]) == ("true", "boolean"):
@@ -288,7 +288,7 @@ def _projected_column(plan: Any, item: list[Shown], place: int) -> tuple[int, in
 
 
 def _filter(given: _Filter, called: Mapping[int, str], schema: pa.Schema, zone: str) -> Sequence[Expression]:
-    """A filter over the columns of a schema, which has other names for them."""
+    """A filter over the columns of a schema with other names."""
     text = given.text
     own = pa.schema([schema.field(called[number]).with_name(name) for name, number in given.read.items()])
     try:
@@ -322,7 +322,7 @@ def _is_simple(expression: Expression) -> bool:
 
 
 def _check_relation(relation: Any) -> None:
-    """See that it reads Parquet files."""
+    """Check that it reads Parquet files."""
     name = str(relation.getClass().getSimpleName())
     if name != "HadoopFsRelation":
         raise NotPlainError(f"it reads a {name}")
@@ -332,7 +332,7 @@ def _check_relation(relation: Any) -> None:
 
 
 def _partition(frame: DataFrame, relation: Any) -> _Partition:
-    """As Spark has read them from the names of directories, or from the catalog."""
+    """The partition values, as Spark has read them from directory names or from the catalog."""
     schema = StructType.fromJson(json.loads(relation.partitionSchema().json()))
     types = tuple(arrow_type(field.dataType, session_zone(frame)) for field in schema)
     values: dict[str, tuple[Any, ...]] = {}
@@ -357,7 +357,7 @@ def _is_constant(type_: pa.DataType) -> bool:
 
 
 def _value(value: Any, type_: pa.DataType) -> Any:
-    """A value as Spark keeps it in a row: days, microseconds, texts of its own."""
+    """A value in Spark's internal form: days, microseconds, its own strings."""
     t = pa.types
     if value is None:
         return None
@@ -380,7 +380,7 @@ def _footer(store: Store, name: str) -> Footer:
 
 
 def _check(path: str, footer: pq.FileMetaData, columns: Sequence[str], schema: pa.Schema) -> None:
-    """See that the file has the columns, of the types that Spark reads them as."""
+    """Check that the file has the columns, with the types that Spark reads them as."""
     if any(key.startswith(LEGACY) for key in footer.metadata or {}):
         raise NotPlainError(f"{path} has dates in an old calendar")
     stored = footer.schema.to_arrow_schema()

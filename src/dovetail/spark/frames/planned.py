@@ -1,4 +1,4 @@
-"""A join of two DataFrames before it runs: as it was asked for, and as it was planned."""
+"""A join of two DataFrames before it runs: the request, and the plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Inputs = tuple[DataFrame, DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class FrameJoin:
-    """A join as it was asked for, its condition bound to the DataFrames."""
+    """A requested join, with its condition bound to the DataFrames."""
 
     request: Request
     inputs: Inputs
@@ -50,24 +50,24 @@ class FrameJoin:
         return " AND ".join(text_of(part) for part in self.bound.after)
 
     def needs_spark(self, plan: JoinPlan) -> bool:
-        """Whether rows have a partner is for Spark alone to say."""
+        """Whether only Spark can tell which rows have a partner."""
         return bool(self.bound.after) and plan.how is not JoinType.INNER
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A join before it runs: what `explain` shows is what `frame` does."""
+    """A join before it runs: `explain` shows what `frame` does."""
 
     plan: JoinPlan
     frame: Callable[[], DataFrame]
 
     def with_limit(self, limit: int | None) -> Planned:
-        """The same join, up to a number of rows, whichever come. Spark's state counts those of a stream."""
+        """The same join with at most this many rows, in any order. For a stream, Spark's state counts them."""
         return self if limit is None else Planned(self.plan, lambda: self.frame().limit(limit))
 
 
 def joined_schema(bound: Bound, how: JoinType = JoinType.INNER, suffix: str = "_right") -> pa.Schema:
-    """The schema of the result. Where Spark ignores case, a name that differs in case only clashes, too."""
+    """The schema of the result. If Spark ignores case, names that differ only in case clash as well."""
     left, right = bound.visible(Side.LEFT), bound.visible(Side.RIGHT)
     if ignores_case(bound.frames[0].sparkSession):
         taken = {name.lower() for name in left.names}

@@ -1,10 +1,10 @@
-"""`columns=` of DataFrames: inputs without the columns that nothing needs.
+"""`columns=` for DataFrames: removes unneeded columns from the inputs.
 
     kept     in the result
-    read     by the condition alone: packed and sent to the cells, and dropped there when pairs are gathered
+    read     only by the condition: packed and sent to the cells, and dropped there when pairs are gathered
 
-Where rows are filtered or watched after they have been joined, columns that the condition reads are joined like others,
-and Spark drops them at the end.
+If rows are filtered or watched after the join, columns of the condition are joined like others, and Spark drops them at
+the end.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Needed = tuple[Collection[str], Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """A join of fewer columns, and what its result has of them; None: all."""
+    """A join of fewer columns, and the columns that its result selects. None: all."""
 
     asked: FrameJoin
     chosen: ChosenColumns | None = None
 
     @property
     def hiding(self) -> FrameJoin:
-        """The join whose results lack what only the condition reads."""
+        """The join whose results lack the columns that only the condition reads."""
         asked, chosen = self.asked, self.chosen
         if chosen is None or asked.bound.after:
             return asked
@@ -48,7 +48,7 @@ class Pruning:
         return replace(asked, inputs=inputs, bound=bound, output=chosen.schema(dropped=True))
 
     def select(self, planned: Planned) -> Planned:
-        """The join as it was planned, with the columns that were asked for, in their order."""
+        """The planned join with the requested columns, in their order."""
         chosen = self.chosen
         if chosen is None:
             return planned
@@ -57,7 +57,7 @@ class Pruning:
 
 
 def prune(asked: FrameJoin, window: Window | None = None, also: Collection[Column] = ()) -> Pruning:
-    """The join without columns of the inputs that nothing needs: the result, the condition, a stream, or `also`."""
+    """The join without the columns that are not needed by the result, the condition, a stream, or `also`."""
     request, (left, right) = asked.request, asked.inputs
     if request.columns is None:
         return Pruning(asked)
@@ -71,7 +71,7 @@ def prune(asked: FrameJoin, window: Window | None = None, also: Collection[Colum
     read = {column for conjunct in asked.bound.written for column in columns_of(conjunct)} | set(also)
     needed = [{column.name for column in read if column.side is side} | _times(asked, side, window) for side in Side]
     streaming = left.isStreaming or right.isStreaming
-    if streaming and (request.end is not None or left is right):  # its text reads what it likes; a stream is read once
+    if streaming and (request.end is not None or left is right):  # `end` may read any column; a self-join reads once
         needed = [set(left.columns), set(right.columns)]
     chosen = ChosenColumns.choose(
         wanted,
@@ -87,12 +87,12 @@ def prune(asked: FrameJoin, window: Window | None = None, also: Collection[Colum
 
 
 def _over(asked: FrameJoin, inputs: Inputs) -> FrameJoin:
-    """The same join of inputs with other columns."""
+    """The same join on inputs with other columns."""
     return replace(asked, inputs=inputs, bound=bind_conjuncts(asked.bound.written, *inputs))
 
 
 def _some(frame: DataFrame, names: Iterable[str]) -> DataFrame:
-    """Some columns by name, which Spark may not be able to address."""
+    """Some columns by name, including names that Spark cannot address."""
     places, names = {name: place for place, name in enumerate(frame.columns)}, list(names)
     return by_position(frame).select(*(position_name(places[name]) for name in names)).toDF(*names)
 

@@ -1,6 +1,7 @@
-"""The columns of a DataFrame that a join gives, as they were asked for; keys that must be unique.
+"""Builds the columns of a join's DataFrame as requested; checks that keys are unique.
 
-`ResultColumns` says what is wanted; here Spark selects it. What tasks write without Spark's rows stays so.
+`ResultColumns` says which columns are wanted; Spark selects them here. Results that tasks write without Spark rows are
+still written that way.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ def columns_of_result(request: Request) -> ResultColumns:
     """The columns of a join of two DataFrames."""
     left, right = request.input_list
     fold_case = ignores_case(left.sparkSession)
-    if request.call in ("asof", "nearest"):  # their `on` is no condition: nothing is shared
+    if request.call in ("asof", "nearest"):  # their `on` is not a condition: no columns are shared
         schemas = (arrow_schema(left), arrow_schema(right))
         return ResultColumns.plain(schemas, JoinType.read(request.how), request.suffix)
     return ResultColumns.of(request, arrow_schema(left), arrow_schema(right), fold_case=fold_case)
 
 
 def joined_request(request: Request, columns: ResultColumns) -> Request:
-    """The request for joined rows: of DataFrames with marks, where the indicator needs them, and of some columns."""
+    """The request for joined rows: inputs with marks if the indicator needs them, and only some columns."""
     if columns.joined_names is not None:
         request = request.but(columns=columns.joined_names)
     if not columns.marked:
@@ -51,7 +52,7 @@ def joined_request(request: Request, columns: ResultColumns) -> Request:
 
 
 def frame_of_result(joined: DataFrame, columns: ResultColumns) -> DataFrame:
-    """Joined rows as rows of the result."""
+    """Turn joined rows into rows of the result."""
     if columns.is_plain or not joined.columns:
         return joined
     selected = [
@@ -83,7 +84,7 @@ def _origin(columns: ResultColumns) -> SparkColumn:
 
 @dataclass(frozen=True)
 class _Shaped:
-    """A join whose tasks give rows of the result."""
+    """A join whose tasks return rows of the result."""
 
     join: PartedJoin
     columns: ResultColumns
@@ -104,7 +105,7 @@ def _shape(part: Part, columns: ResultColumns, number: int) -> Iterator[pa.Recor
 
 
 def check_unique(request: Request) -> None:
-    """`validate=`: a job for each side whose keys must be unique."""
+    """`validate=`: runs a job for each side whose keys must be unique."""
     left, right = request.input_list
     bound = bind_frames(request.on, left, right, request.trusted)
     for side in UNIQUE[request.validate]:

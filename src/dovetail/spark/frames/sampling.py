@@ -1,7 +1,7 @@
-"""A look at both sides before the join: how many rows, some of them at random, and how far their keys reach.
+"""Samples both sides before the join: the number of rows, some random rows, and the range of their keys.
 
-One pass over the columns that the condition reads. Every task gives its number of rows, a uniform sample of them and
-the extremes of its keys; the driver makes one sample of all.
+It takes one pass over the columns of the condition. Every task returns its number of rows, a uniform sample of them and
+the extremes of its keys. The driver merges them into one sample.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dovetail.spark.session.workers import freeze_modules
 
 SAMPLED = "side tinyint, rows bigint, sample binary, boxes binary, longest array<double>, by_length array<binary>"
 MEASURED_ROWS = 1000
-READ_HERE = 1 << 28  # bytes of files, which take less than a second: a Spark job takes as long to start
+READ_HERE = 1 << 28  # bytes of files that are read in less than a second; starting a Spark job takes as long
 
 
 def sample_sides(
@@ -36,9 +36,9 @@ def sample_sides(
     size: int = SAMPLE,
     files: tuple[FileRows | None, FileRows | None] = (None, None),
 ) -> Samples:
-    """What one pass over both sides shows; `size` rows of either at most.
+    """The statistics from one pass over both sides, with samples of at most `size` rows each.
 
-    Files of few bytes are read here, all others in one Spark job.
+    Small files are read here, other inputs in one Spark job.
     """
     schemas = [_sampled_schema(condition, side) for side in Side]
     found: list[Row] = []
@@ -58,7 +58,7 @@ def sample_sides(
 
 
 def sample_by_spark(frames: tuple[DataFrame, DataFrame], condition: Condition, size: int = SAMPLE) -> Samples:
-    """The same without Python workers, by two jobs; how far keys reach is not known."""
+    """The same without Python workers, by two jobs. The range of keys stays unknown."""
     counts = [frames[side].select(F.lit(int(side)).alias("side"), F.lit(1).alias("row")) for side in Side]
     counted = counts[0].unionAll(counts[1]).groupBy("side").count().collect()
     rows = {Side(row.side): int(row[1]) for row in counted}
@@ -76,7 +76,7 @@ def _drawn_by_spark(frame: DataFrame, condition: Condition, side: Side, rows: in
 
 
 def sample_side(frame: DataFrame, condition: Condition, side: Side, size: int = SAMPLE) -> Sample:
-    """The same of one side."""
+    """The same for one side."""
     schema = _sampled_schema(condition, side)
     return _one_sample(_sampled(frame, condition, side, schema, size).collect(), condition, schema, size)
 
@@ -84,7 +84,7 @@ def sample_side(frame: DataFrame, condition: Condition, side: Side, size: int = 
 def _sampled(
     frame: DataFrame, condition: Condition, side: Side, schema: pa.Schema, size: int, files: FileRows | None = None
 ) -> DataFrame:
-    """A row for each task."""
+    """The findings of each task, as one row."""
     columns, sample = _columns(frame, condition, side, schema), sampler(condition, side, schema, size)
     if files is not None:
         return files.rewrite(sample, SAMPLED, columns)
@@ -92,7 +92,7 @@ def _sampled(
 
 
 def _columns(frame: DataFrame, condition: Condition, side: Side, schema: pa.Schema) -> list[str]:
-    """What the sampled columns are called in the frame."""
+    """The frame's names of the sampled columns."""
     names = condition.schema(side).names
     return [frame.columns[names.index(name)] for name in schema.names]
 
@@ -114,8 +114,8 @@ def sampler(condition: Condition, side: Side, schema: pa.Schema, size: int) -> R
 def _draw(
     condition: Condition, side: Side, schema: pa.Schema, size: int, seed: int, batches: Iterator[pa.RecordBatch]
 ) -> pa.RecordBatch:
-    """What there is to know of some rows, as one row."""
-    # Seeds differ: two samples of one table must not be the same rows.
+    """The statistics and a sample of some rows, as one row."""
+    # Seeds differ, or two samples of one table would be the same rows.
     rng = np.random.default_rng((side, seed))
     rows = 0
     kept, ranks = empty_batch(schema), np.empty(0)
@@ -143,7 +143,7 @@ def _draw(
 
 
 def _one_sample(found: list[Row], condition: Condition, schema: pa.Schema, size: int) -> Sample:
-    """What all tasks of a side have found: of the rows of each as many as its share."""
+    """Merge the findings of all tasks of a side: from each task rows in proportion to its share."""
     rng = np.random.default_rng(0)
     rows = sum(row.rows for row in found)
     keys, parts = len(condition.strategy.ordered_keys), [empty_batch(schema)]
@@ -160,7 +160,7 @@ def _one_sample(found: list[Row], condition: Condition, schema: pa.Schema, size:
 
 
 def measured_row_bytes(frame: DataFrame) -> int:
-    """The average size of a row, by a look at the first ones."""
+    """The average size of a row, measured on the first rows."""
     found = frame.limit(MEASURED_ROWS).mapInArrow(_measure, "rows bigint, bytes bigint").collect()
     rows = sum(row.rows for row in found)
     return -(-sum(row.bytes for row in found) // rows) if rows else 0

@@ -1,4 +1,4 @@
-"""Spark schemas as Arrow schemas, as mapInArrow will show them, and what Arrow does not know about them."""
+"""Converts Spark schemas to Arrow schemas, as in mapInArrow, and handles types that Arrow does not have."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from dovetail.errors import InputError
 from dovetail.spark.versions import arrow_type
 
 Encoding = tuple[str, str]
-"""SQL that makes a column fit for Arrow, and SQL that turns it back into its type."""
+"""SQL that converts a column for Arrow, and SQL that restores its type."""
 
-DELAY_MS = "spark.watermarkDelayMs"  # where Spark notes the delay of a watermark
-CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark notes that a string column is declared as char(n)
+DELAY_MS = "spark.watermarkDelayMs"  # where Spark stores the delay of a watermark
+CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark stores that a string column is declared as char(n)
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The Arrow types of a DataFrame's columns, encoded where Arrow has none."""
+    """The Arrow types of a DataFrame's columns. Types that Arrow does not have are encoded."""
     names = Counter(frame.columns)
     twice = [name for name, times in names.items() if times > 1]
     if twice:
@@ -59,7 +59,7 @@ def _field(field: StructField, zone: str) -> pa.Field:
 
 
 def result_fields(inputs: tuple[DataFrame, DataFrame], output: pa.Schema) -> list[StructField]:
-    """The fields of the result: those of both sides, or of the left one alone, under the names of the output."""
+    """The fields of the result: those of both sides, or only of the left one, with the names of the output."""
     fields = [*inputs[0].schema.fields, *inputs[1].schema.fields][: len(output)]
     return [
         StructField(out.name, f.dataType, f.nullable or out.nullable, f.metadata)
@@ -68,33 +68,33 @@ def result_fields(inputs: tuple[DataFrame, DataFrame], output: pa.Schema) -> lis
 
 
 def carried_schema(fields: list[StructField]) -> StructType:
-    """The schema of rows as they leave Arrow."""
+    """The schema of rows as they are returned from Arrow."""
     return StructType([StructField(f.name, _arrow_type(f.dataType), f.nullable, f.metadata) for f in fields])
 
 
 def encoding(type_: DataType) -> Encoding | None:
-    """How a column of a type that Arrow cannot carry travels: as text. None: as it is."""
+    """How to encode a type that Arrow cannot hold: as text. None: no encoding is needed."""
     if isinstance(type_, YearMonthIntervalType | CalendarIntervalType):
         return "CAST({} AS STRING)", f"CAST({{}} AS {type_.simpleString()})"
     return None
 
 
 def encodings(fields: Iterable[StructField]) -> list[Encoding | None]:
-    """How the columns of a DataFrame travel."""
+    """The encodings of the columns of a DataFrame."""
     return [encoding(field.dataType) for field in fields]
 
 
 def is_window(field: StructField) -> bool:
-    """Whether a column has structs with the start and end of a window, as `window(…)` makes them."""
+    """Whether a column contains structs with the start and end of a window, as from `window(…)`."""
     return isinstance(field.dataType, StructType) and field.dataType.names == ["start", "end"]
 
 
 def only_spark_compares(field: StructField) -> bool:
     """Whether Spark compares values of this column by rules that Arrow does not have.
 
-    Strings with a collation, char(n), which is padded first, and intervals of months.
+    This holds for strings with a collation, char(n), which is padded first, and intervals of months.
     """
-    if re.search(r"\bchar\(", field.metadata.get(CHAR_TYPE, "")):  # also inside of a struct or an array
+    if re.search(r"\bchar\(", field.metadata.get(CHAR_TYPE, "")):  # also inside a struct or an array
         return True
     return any(
         (isinstance(part, StringType) and not part.isUTF8BinaryCollation()) or encoding(part) is not None
@@ -107,7 +107,7 @@ def _arrow_type(type_: DataType) -> DataType:
 
 
 def _with_nullable_voids(type_: DataType) -> DataType:
-    """The type, but array() may hold nulls: Arrow insists that a void element can be null."""
+    """The type, but array() may contain nulls: Arrow requires void elements to be nullable."""
     match type_:
         case ArrayType():
             void = isinstance(type_.elementType, NullType)

@@ -1,9 +1,9 @@
-"""Results into Parquet files, written by the tasks that make them: Arrow batches never become Spark's rows.
+"""Writes results to Parquet files from the tasks that compute them. Arrow batches are not converted to Spark rows.
 
-    tasks      one file each, under a name of its own, in a stage that readers do not see
-    driver     the files of tasks that succeeded --> what readers see, all at once (publishing.py)
+    tasks      one file each, under a unique name, in a stage that readers do not see
+    driver     the files of successful tasks --> visible to readers, all at once (publishing.py)
 
-Attempts that fail, or that Spark runs twice, leave files that are never published.
+Failed and duplicate attempts leave files that are never published.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GROUP_ROWS = 1 << 18  # of a row group, or
 GROUP_BYTES = 1 << 26
 MANIFEST = "file string, rows bigint"
 ARROW_MANIFEST = pa.schema([("file", pa.string()), ("rows", pa.int64())])
-SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"  # where Spark keeps what Parquet does not know of a column
+SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"  # where Spark stores column types that Parquet does not have
 UNSTORED: tuple[type[Any], ...] = (
     CalendarIntervalType,
     *types_named("GeographyType", "GeometryType"),
@@ -61,7 +61,7 @@ UNSTORED: tuple[type[Any], ...] = (
 
 
 class PartedJoin(Protocol):
-    """A join of which most results come from tasks that go by number, and the rest from DataFrames."""
+    """A join with most results in numbered parts computed by tasks, and the rest in DataFrames."""
 
     @property
     def parts(self) -> int: ...
@@ -74,25 +74,25 @@ _plans: WeakKeyDictionary[DataFrame, Callable[[], DataFrame]] = WeakKeyDictionar
 
 
 class Written(NamedTuple):
-    """What was written."""
+    """The outcome of a write."""
 
     files: int
     rows: int
 
 
 def remember_join(frame: DataFrame, join: PartedJoin) -> DataFrame:
-    """The frame; if it is written as it is, the tasks of the join write."""
+    """Remember the join of a frame. If the frame is written unchanged, the tasks of the join write it."""
     _joins[frame] = join
     return frame
 
 
 def join_behind(frame: DataFrame) -> PartedJoin | None:
-    """The join whose tasks write this DataFrame."""
+    """The join whose tasks can write this DataFrame."""
     return _joins.get(frame)
 
 
 def remember_plan(frame: DataFrame, plan: Callable[[], DataFrame]) -> DataFrame:
-    """The frame, which Spark has not planned; if it is written as it is, the planned one is."""
+    """Remember the plan of a frame that Spark has not planned. It is used if the frame is written unchanged."""
     _plans[frame] = plan
     return frame
 
@@ -133,7 +133,7 @@ def _check_types(schema: StructType) -> None:
 
 
 def _manifest(frame: DataFrame, stage: Store) -> DataFrame:
-    """One job that writes everything, and says what."""
+    """One job that writes everything, and returns the list of files."""
     join = join_behind(frame)
     if join is None:
         return frame.mapInArrow(_writer(stage, frame.schema), MANIFEST)
@@ -165,7 +165,7 @@ def _writer(stage: Store, schema: StructType, first: int = 0) -> Rewrite:
 def _write_part(
     stage: Store, number: int, batches: Iterable[pa.RecordBatch], schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """Write batches to a file that no other attempt writes to, and say so when it is complete."""
+    """Write batches to a file that only this attempt writes to, and report it when it is complete."""
     name = f"part-{number:05d}-{uuid.uuid4().hex}.parquet"
     rows, writer = 0, None
     with ExitStack() as published:
@@ -183,7 +183,7 @@ def _write_part(
 def _open_writer(
     stage: Store, name: str, columns: pa.Schema, schema: StructType, published: ExitStack
 ) -> pq.ParquetWriter:
-    """A file in a directory, or one of this machine that is put into a store when it is left without an error."""
+    """A writer for a file in a directory, or for a local file that is uploaded to a store on success."""
     if stage.path is not None:
         where: Any = stage.path / name
     else:
@@ -194,7 +194,7 @@ def _open_writer(
 
 
 def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """As many batches together as make a row group."""
+    """Groups of batches that fill a row group."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -208,13 +208,13 @@ def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-# In the driver, or in a task if only the workers reach the directory. Tasks may be run again.
+# Runs in the driver, or in a task if only the workers can access the directory. Tasks may be retried.
 
 
 def _finish(
     target: Store, stage: Store, parts: list[tuple[str, int]], mode: str, schema: StructType, columns: pa.Schema
 ) -> Written:
-    """Let readers see the files of tasks that succeeded."""
+    """Publish the files of successful tasks."""
     if not parts and not (mode == "append" and exists(target)):
         parts = [(_empty(stage, schema, columns), 0)]
     commit(target, stage, [file for file, _ in parts], mode)
@@ -222,7 +222,7 @@ def _finish(
 
 
 def _empty(stage: Store, schema: StructType, columns: pa.Schema) -> str:
-    """A file without rows, so that its columns can be read."""
+    """A file without rows, so that the columns can be read."""
     name = f"part-00000-{stage.name.rpartition('-')[2]}.parquet"
     with ExitStack() as published, _open_writer(stage, name, columns, schema, published):
         pass

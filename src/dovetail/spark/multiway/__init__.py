@@ -1,1 +1,1 @@
-"""Joins of several DataFrames: streams, or tables at rest."""
+"""Joins of three or more DataFrames: streams, or tables at rest."""

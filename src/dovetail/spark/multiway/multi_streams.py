@@ -1,7 +1,8 @@
-"""Joins of several streams that end: rows visit the cells of a hypercube, each of which runs an operator of its own.
+"""Joins of three or more streams that end: rows visit the cells of a hypercube, each of which runs its own operator.
 
-As joins of two streams (streaming/streams.py, streaming/stream_cell.py): arriving rows give results at once, spilling
-keeps the budget, spilled rows are joined while the inputs are idle, and the rest when all inputs have ended.
+Works like joins of two streams (streaming/streams.py, streaming/stream_cell.py): arriving rows emit results
+immediately, spilling keeps to the budget, spilled rows are joined while the inputs are idle, and the rest when all
+inputs have ended.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dovetail.spark.streaming.stream_plans import stream_setting
 from dovetail.spark.streaming.streams import join_streams
 
 Ends = str | Mapping[str, str] | None
-"""What `end=` takes: SQL that is true of the row that ends an input, one for all or one for each; or as for `join`."""
+"""The values of `end=`: SQL that is true of the last row of an input, one for all or one for each; or as for `join`."""
 
 
 def join_several_streams(
@@ -53,7 +54,7 @@ def join_several_streams(
 
 
 def _ends(graph: Graph, end: Ends) -> Mapping[str, str] | None:
-    """What is true of the row that ends each input; None: what is available is all."""
+    """The condition of the last row of each input. None: the available data is complete."""
     if end == AVAILABLE:
         return None
     if isinstance(end, str):

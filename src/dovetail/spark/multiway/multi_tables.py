@@ -1,4 +1,4 @@
-"""Joins of several tables at rest, through one shuffle of packed batches.
+"""Joins of three or more tables at rest, through one shuffle of packed batches.
 
 every input --route, pack--> one task for some cells each, join, unpack --> DataFrame
 """
@@ -38,7 +38,7 @@ def join_several_tables(
 
 
 def counted_hypercube(graph: Graph, frames: Mapping[str, DataFrame], request: Request) -> Hypercube:
-    """The router of tables at rest, by their numbers of rows."""
+    """The router for tables at rest, based on their row counts."""
     rows = {alias: frame.count() if request.sample else 1 for alias, frame in frames.items()}
     if request.cells is not None:
         return hypercube(graph, rows, request.cells)
@@ -47,7 +47,7 @@ def counted_hypercube(graph: Graph, frames: Mapping[str, DataFrame], request: Re
 
 
 def _in_cells(frames: Mapping[str, DataFrame], router: Hypercube) -> DataFrame:
-    """Rows of all inputs, brought together by cell."""
+    """The rows of all inputs, grouped by cell."""
     packed = None
     for number, (alias, frame) in enumerate(frames.items()):
         frame = in_fixed_order(frame) if router.needs_spread(alias) else frame

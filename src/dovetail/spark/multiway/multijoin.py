@@ -1,6 +1,6 @@
-"""Which way several DataFrames are joined: tables at rest, or streams.
+"""Chooses how three or more DataFrames are joined: as tables at rest, or as streams.
 
-Rows visit the cells of a hypercube (routing/routers.py): each result is found in exactly one of them.
+Rows visit the cells of a hypercube (routing/routers.py). Each result is found in exactly one cell.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def multijoin_dataframes(request: Request) -> DataFrame:
     ]
     frames = {alias: encoded(by_position(frame)) for alias, frame in inputs.items()}
     if _streaming(inputs):
-        fields = [without_watermark(field) for field in fields]  # rows may have waited for long
+        fields = [without_watermark(field) for field in fields]  # rows may be emitted long after they arrived
         joined = join_several_streams(inputs, frames, plan, request, output, carried_schema(fields))
     else:
         joined = join_several_tables(frames, plan, request, output, carried_schema(fields))
@@ -56,7 +56,7 @@ def multijoin_dataframes(request: Request) -> DataFrame:
 
 
 def explain_several_dataframes(request: Request) -> JoinPlan:
-    """The plan of a join of several DataFrames; those at rest are counted for it, as the join does."""
+    """The plan of a join of three or more DataFrames. Tables at rest are counted for it, as for the join."""
     inputs = named_inputs(request.inputs)
     plan = _plan(request, inputs)
     if _streaming(inputs):
@@ -86,7 +86,7 @@ def _streaming(inputs: Mapping[str, DataFrame]) -> bool:
 
 
 def _check_compared(graph: Graph, inputs: Mapping[str, DataFrame]) -> None:
-    """Refuses columns that only Spark knows how to compare."""
+    """Refuse columns that only Spark can compare."""
     read = {(e, c.name) for e, fs in graph.filters.items() for f in fs for c in columns_of(f)} | set(graph.wide)
     for edge in graph.edges:
         read |= {((edge.left, edge.right)[c.side], c.name) for e in edge.condition.conjuncts for c in columns_of(e)}

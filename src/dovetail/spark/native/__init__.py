@@ -1,1 +1,1 @@
-"""Joins on ranges as plans of Spark's own operators: no row leaves the JVM, and workers need nothing."""
+"""Range joins as plans of Spark's own operators: no row leaves the JVM, and workers need no packages."""

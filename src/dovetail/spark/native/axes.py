@@ -1,11 +1,11 @@
-"""What a condition says about where partners are: dimensions along which rows can be put into cells.
+"""Derives dimensions from a condition: ranges in which partners lie, along which rows are assigned to cells.
 
-    l.t >= r.s AND l.t < r.e     l at t, its partners reach from s to e
-    abs(l.x - r.x) <= 3          l at x, its partners reach from x - 3 to x + 3; or the other way round
+    l.t >= r.s AND l.t < r.e     l is a point at t, r an interval from s to e
+    abs(l.x - r.x) <= 3          l is a point at x, r reaches from x - 3 to x + 3; or the other way round
     a distance, two bands        two dimensions
-    l.s < r.e AND r.s < l.e      rows of both sides reach from one value to another
+    l.s < r.e AND r.s < l.e      rows of both sides are intervals
 
-The side whose rows are points is in one cell, so that outer, semi and anti joins that ask about its rows are exact.
+Rows of the side with points are in only one cell, so outer, semi and anti joins that track its rows are exact.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 
 Floats = NDArray[np.float64]
-DIMENSIONS = 2  # at most: each one more doubles the copies
-SLACK = 1e-12  # of the values: by how much sums of doubles may be off
+DIMENSIONS = 2  # at most: each further one doubles the copies
+SLACK = 1e-12  # relative error of sums of doubles
 
 
 class Axis(NamedTuple):
     """One dimension. Rows of the other side reach from `low + below` to `high + above`."""
 
-    point: Side  # whose rows are points
+    point: Side  # the side with points
     at: Expression
     low: Expression
     high: Expression
     below: float = 0.0
     above: float = 0.0
-    end: Expression | None = None  # where rows that are called points here reach further: from `at` to `end`
+    end: Expression | None = None  # for intervals on this side: they reach from `at` to `end`
 
     @property
     def length(self) -> float | None:
-        """How far each row of the other side reaches; None if that depends on the row."""
+        """How far each row of the other side reaches. None if that depends on the row."""
         return self.above - self.below if self.low == self.high else None
 
     @property
     def places(self) -> tuple[Expression, ...]:
-        """What is computed of rows."""
+        """The expressions that are computed for rows."""
         return (self.at, self.low, self.high, *(() if self.end is None else (self.end,)))
 
     def place_points(self, batch: pa.RecordBatch) -> Floats:
@@ -61,7 +61,7 @@ class Axis(NamedTuple):
 
 
 def axes_of(strategy: Strategy, how: JoinType, larger: Side) -> tuple[Axis, ...]:
-    """The dimensions of a condition; none if it has none, or if the join type asks about rows that would be copied."""
+    """The dimensions of a condition. Empty if it has none, or if the join type tracks rows that would be copied."""
     points: Iterable[Side] = (larger, larger.other) if not how.tracked else how.tracked
     if len(how.tracked) > 1:
         return ()
@@ -116,7 +116,7 @@ def _of_band(band: Band, point: Side) -> Axis | None:
 
 
 def _of_overlap(overlap: Overlap, point: Side) -> Axis:
-    """Intervals of both sides; those of one may be points."""
+    """Intervals on both sides. Those of one side may be points."""
     mine, theirs = (overlap.left, overlap.right) if point is Side.LEFT else (overlap.right, overlap.left)
     end = mine.high if mine.low != mine.high else None
     return Axis(point, mine.low, theirs.low, theirs.high, end=end)
@@ -135,12 +135,12 @@ def _of_distance(distance: Distance, point: Side) -> list[Axis | None]:
 
 
 def steps_in_place(type_: pa.DataType) -> float:
-    """How many steps of the type a place has."""
+    """The number of steps of the type in one unit of a place."""
     return 10.0**type_.scale if pa.types.is_decimal(type_) else 1.0
 
 
 def _places(key: Expression, side: Side, batch: pa.RecordBatch) -> Floats:
-    """The places of a sample's rows; NaN where there is no value."""
+    """The places of a sample's rows. NaN if there is no value."""
     column = evaluate(key, batch, None) if side is Side.LEFT else evaluate(key, None, batch)
     places = np.full(len(column), np.nan)
     valid = np.asarray(column.is_valid())
@@ -155,7 +155,7 @@ def _has_place(key: Expression) -> bool:
 
 
 def place_sql(text: str, type_: pa.DataType) -> str | None:
-    """The place of a value, as a DOUBLE of Spark; None for types without distances."""
+    """The place of a value, as a DOUBLE in Spark. None for types without distances."""
     t = pa.types
     if t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_):
         return f"CAST({text} AS DOUBLE)"
@@ -163,7 +163,7 @@ def place_sql(text: str, type_: pa.DataType) -> str | None:
         return f"CAST(unix_date({text}) AS DOUBLE)"
     if t.is_timestamp(type_) and type_.tz is not None:
         return f"CAST(unix_micros({text}) AS DOUBLE)"
-    if t.is_timestamp(type_):  # by the clock: as a moment, an hour would come twice a year
+    if t.is_timestamp(type_):  # wall-clock time: as instants, an hour would occur twice a year
         seconds = f"unix_date(CAST({text} AS DATE)) * 86400D + hour({text}) * 3600 + minute({text}) * 60"
         return f"(({seconds} + extract(SECOND FROM {text})) * 1000000D)"
     return None

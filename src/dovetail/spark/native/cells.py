@@ -1,13 +1,14 @@
-"""Cells along one dimension: how wide they are, and what a join in them costs.
+"""Chooses the width of cells along one dimension, from the cost of a join in them.
 
     points     each in one cell                            |  .  | ... |     |  .  |
     the other  a copy in every cell that it reaches           [=====|==]
     long ones  the same in cells 64 times as wide, where points are looked up as well
 
-Where both sides are intervals, each is copied into its cells, on one level.
+If both sides are intervals, each is copied into its cells, on one level.
 
-Narrow cells mean many copies, wide ones many candidates that do not match. Samples of both sides tell what a width
-costs. Whatever the width, every pair has exactly one cell: values beyond the sampled ones are in the first or last.
+Narrow cells cause many copies, wide ones many candidates that do not match. The cost of a width is estimated from
+samples of both sides. For any width, every pair has exactly one cell: values outside the sampled range are in the first
+or last.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 STEP = 6  # bits between levels
-MOST_COPIES = 1 << STEP  # of a row, but for those on the last level
+MOST_COPIES = 1 << STEP  # per row, except on the last level
 MOST_CELLS = 1 << 40
 MOST_LEVELS = 7
-FIRST_STEP = 4  # halvings of the width that are tried first; then those between
-ONE_LEVEL = 1 << 20  # cells, and so the most copies of a row, where there is one level
+FIRST_STEP = 4  # halvings of the width tried first; then those in between
+ONE_LEVEL = 1 << 20  # number of cells, and so the maximum copies of a row, with one level
 
 # CPU seconds that Spark takes, measured by benchmarks/by_hand.py. Their ratios matter.
 PROBE = 0.5e-6  # scan a point, and look it up on one level
@@ -36,13 +37,13 @@ CANDIDATE = 0.11e-6
 
 
 class Cells(NamedTuple):
-    """Cells of a width, from a first value on."""
+    """Cells of equal width, starting at a first value."""
 
     first: float
     width: float
     number: int
     levels: tuple[int, ...]
-    copies: float  # of rows, in all
+    copies: float  # total number of row copies
     candidates: float
 
     @property
@@ -50,7 +51,7 @@ class Cells(NamedTuple):
         return COPY * self.copies + CANDIDATE * self.candidates
 
     def sql(self, place: str) -> str:
-        """The cell of a place on the lowest level. NaN is greater than every number."""
+        """SQL for the cell of a place on the lowest level. NaN is greater than every number."""
         cell = (
             f"greatest(0D, least({self.number - 1}D, ({place} - {number_sql(self.first)}) / {number_sql(self.width)}))"
         )
@@ -58,33 +59,33 @@ class Cells(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """Sampled places, and how many rows each stands for."""
+    """Sampled places, and the number of rows that each represents."""
 
     points: Floats
     lows: Floats
     highs: Floats
-    weights: tuple[float, float]  # of a point, of one of the others
-    share: float = 1.0  # of the pairs in a cell that have equal keys, too
-    longest: float | None = None  # reach of all rows, where it is known
+    weights: tuple[float, float]  # of a point, and of a row of the other side
+    share: float = 1.0  # share of the pairs in a cell that also have equal keys
+    longest: float | None = None  # longest reach of all rows, if known
     ends: Floats | None = None  # of points that are intervals themselves
     by_length: tuple[Lengths | None, Lengths | None] = (None, None)  # of all rows, in the order of weights
 
 
 class Lengths(NamedTuple):
-    """How many intervals of a side are about how long, where all have been measured."""
+    """How many intervals of a side have about which length, if all have been measured."""
 
-    counts: Integers  # of each of LENGTHS
-    steps: float  # of the keys' type, in one of a place
+    counts: Integers  # for each of LENGTHS
+    steps: float  # steps of the keys' type per unit of a place
 
     def unseen_copies(self, lengths: Floats, width: float, number: int) -> float:
-        """Copies of rows longer than all that were sampled. Few long rows may have most of the copies."""
+        """Copies of rows longer than all sampled ones. A few long rows may cause most of the copies."""
         places = LENGTHS / self.steps
         unseen = places > np.max(lengths, initial=0.0)
         return float(self.counts[unseen] @ np.minimum(places[unseen] / width, number))
 
 
 def choose_cells(sampled: Sampled, most_levels: int = MOST_LEVELS) -> Cells:
-    """The cells that cost least."""
+    """The cells with the lowest cost."""
     points = np.sort(sampled.points[np.isfinite(sampled.points)])
     known = ~(np.isnan(sampled.lows) | np.isnan(sampled.highs)) & (sampled.lows <= sampled.highs)
     lows, highs = sampled.lows[known], sampled.highs[known]
@@ -111,7 +112,7 @@ def choose_cells(sampled: Sampled, most_levels: int = MOST_LEVELS) -> Cells:
 
 
 def _cells_of_both(sampled: Sampled, first: float, span: float, width: float) -> Cells:
-    """Rows of both sides are copied. Two that share several cells are candidates in each."""
+    """Cells if rows of both sides are copied. Two rows that share several cells are candidates in each."""
     number = min(ONE_LEVEL, int(span / width) + 1)
     assert sampled.ends is not None
     inside, copies = [], 0.0
@@ -149,7 +150,7 @@ def _cells(
     shifts = STEP * level
     begins, ends = begins >> shifts, ends >> shifts
     lower, upper = (first + width * np.ldexp(cell.astype(np.float64), shifts) for cell in (begins, ends + 1))
-    # The first cell has everything before it, and the last one everything beyond.
+    # The first cell includes all smaller values, the last one all larger values.
     lower[begins == 0], upper[ends >= (number - 1) >> shifts] = -np.inf, np.inf
     found = np.searchsorted(points, upper) - np.searchsorted(points, lower)
     of_point, of_other = sampled.weights
@@ -166,7 +167,7 @@ def _cell(places: Floats, first: float, width: float, number: int) -> Integers:
 
 
 def _level_of(longest: float | None, span: float, width: float) -> int:
-    """The level on which a row that reaches so far has few copies; all of the domain, if that is not known."""
+    """The level on which a row with this reach has few copies. The whole domain, if the reach is unknown."""
     cells = (span if longest is None else min(longest, span)) / width
     return int(max(0.0, np.ceil(np.log2(max(1.0, cells / MOST_COPIES)) / STEP)))
 

@@ -1,11 +1,11 @@
-"""A join in cells, written in Spark's own operators.
+"""Joins in cells, built from Spark's own operators.
 
     points   cell = floor(place / width)                 --+
                                                            +-- equal cells, and the whole condition --> rows
     others   explode(sequence(first cell, last cell))    --+
 
-The condition is Spark's own, and so is every value of the result. Cells only bring candidates together: rows that match
-share one cell.
+Spark evaluates the condition, and computes every value of the result. Cells only find candidates: matching rows share
+exactly one cell.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from dovetail.spark.native.cells import (
     number_sql,
 )
 
-START = 0.3  # seconds: planning and compiling
+START = 0.3  # seconds, for planning and compiling
 ROW_OUT, VALUE_OUT = 0.1e-6, 0.045e-6
-WIDE = 2  # how many times the reach of a row: cells in two dimensions
+WIDE = 2  # cell width in two dimensions, as a multiple of a row's reach
 BROADCAST_BYTES = 1 << 26
 BROADCAST_OFF = "-1"
-ONE_KEY = 1 << 31  # cells of a second dimension
+ONE_KEY = 1 << 31  # maximum cells of a second dimension
 MICROS_OF_A_DAY = 86_400_000_000
 UNITS = (
     ("day", MICROS_OF_A_DAY),
@@ -58,17 +58,17 @@ UNITS = (
     ("second", 1_000_000),
     ("microsecond", 1),
 )
-CANDIDATES_IN_TWO = 4.5  # for each pair, by the areas of a cell and of what matches
+CANDIDATES_IN_TWO = 4.5  # per pair, from the areas of a cell and of the match
 
 
 @dataclass(frozen=True, slots=True)
 class NativeJoin:
-    """A join that Spark's own operators can do, and what that costs."""
+    """A join by Spark's own operators, and its cost."""
 
     asked: FrameJoin
     how: JoinType
     axes: tuple[Axis, ...]
-    cells: tuple[Cells, ...]  # along each
+    cells: tuple[Cells, ...]  # for each axis
     copies: float
     candidates: float
     seconds: float  # of CPU
@@ -78,7 +78,7 @@ class NativeJoin:
         return self.axes[0].point
 
     def describe(self, plan: JoinPlan) -> JoinPlan:
-        """The plan, to be run by this join."""
+        """The plan, marked to be run by this join."""
         why = f"Spark's own join, in cells along {' and '.join(_text(axis) for axis in self.axes)}"
         widths = " x ".join(_width(axis, cells) for axis, cells in zip(self.axes, self.cells, strict=True))
         levels = len(self.cells[0].levels)
@@ -102,7 +102,7 @@ class NativeJoin:
         conjuncts = [F.expr(spark_sql(conjunct, names)) for conjunct in asked.bound.written]
         on = [F.expr("cell = cells"), *conjuncts]
         if self.axes[0].end is not None:
-            on.append(F.expr("cell = greatest(begin, begins)"))  # a pair counts where its overlap begins
+            on.append(F.expr("cell = greatest(begin, begins)"))  # a pair counts in the cell where its overlap begins
         sides[point] = sides[point].select("*", *map(F.expr, self._cell_of_point(names)))
         sides[other] = self._with_cells(sides[other], names).hint(self._hint(sides[other]))
         joined = sides[Side.LEFT].join(sides[Side.RIGHT], on, self.how)
@@ -111,7 +111,7 @@ class NativeJoin:
         )
 
     def _with_cells(self, frame: DataFrame, names: Any) -> DataFrame:
-        """The side whose rows are copied."""
+        """Add cells to the side whose rows are copied."""
         axis = self.axes[0]
         if axis.end is not None:
             begin, sequence = self._span(axis.low, axis.high, names)
@@ -124,14 +124,14 @@ class NativeJoin:
         return frame
 
     def _span(self, low: Expression, high: Expression, names: Any) -> tuple[str, str]:
-        """The first cell of an interval, and all. One that ends before it begins matches what has both of its ends."""
+        """The first cell of an interval, and all its cells. If it ends before it begins, partners contain both ends."""
         cells, ends = self.cells[0], [_place(low, names), _place(high, names)]
         first, last = (cells.sql(f"{function}({', '.join(ends)})") for function in ("least", "greatest"))
         known = " AND ".join(f"{place} IS NOT NULL" for place in ends)
         return first, f"IF({known}, sequence({first}, {last}), array())"
 
     def _cell_of_point(self, names: Any) -> list[str]:
-        """The cell of a row; a copy for each level, where there are several."""
+        """The cell of a row, with a copy for each level if there are several."""
         axis = self.axes[0]
         if axis.end is not None:
             begin, sequence = self._span(axis.at, axis.end, names)
@@ -148,13 +148,13 @@ class NativeJoin:
         return [f"explode(IF({known}, array({keys}), array())) AS cell"]
 
     def _cells_of_other(self, names: Any) -> list[str]:
-        """The cells of a row as an array, for each dimension; it is empty where a row reaches nothing."""
+        """The cells of a row as an array, for each dimension. Empty if a row reaches nothing."""
         found = []
         for axis, cells in zip(self.axes, self.cells, strict=True):
             low, high = (_place(key, names) for key in (axis.low, axis.high))
             finite = ""
             if axis.length is not None:
-                finite = f"abs({low}) < double('Infinity') AND "  # all others are near nothing
+                finite = f"abs({low}) < double('Infinity') AND "  # other values are near no value
                 low = f"({low} + {number_sql(axis.below)} - {SLACK}D * (abs({low}) + {abs(axis.below)!r}D))"
                 high = f"({high} + {number_sql(axis.above)} + {SLACK}D * (abs({high}) + {abs(axis.above)!r}D))"
             first, last = cells.sql(low), cells.sql(high)
@@ -169,7 +169,7 @@ class NativeJoin:
         return found
 
     def _hint(self, copied: DataFrame) -> str:
-        """Spark's own estimate of the size does not count copies."""
+        """Spark's own size estimate does not include copies."""
         threshold = copied.sparkSession.conf.get("spark.sql.autoBroadcastJoinThreshold", None)
         width = sum(map(value_bytes, self.asked.bound.visible(self.point.other).types)) + 8
         small = self.copies * width <= BROADCAST_BYTES and threshold != BROADCAST_OFF
@@ -195,13 +195,13 @@ def native_axes(asked: FrameJoin, how: JoinType, larger: Side = Side.LEFT) -> tu
 
 
 def check_native(asked: FrameJoin, how: JoinType) -> None:
-    """Refuse algorithm="native" where it cannot run, before anything is read."""
+    """Refuse algorithm="native" if it is not supported for the join, before anything is read."""
     if asked.request.algorithm == NATIVE and isinstance(found := native_axes(asked, how), str):
         raise refusal(found)
 
 
 def native_join(asked: FrameJoin, plan: JoinPlan, samples: Samples | None) -> NativeJoin | str:
-    """How Spark's own operators would do a join, or why they would not."""
+    """The join by Spark's own operators, or why it is not possible."""
     if samples is None or plan.rows is None:
         return "cells need a sample of both sides"
     larger = Side.LEFT if plan.rows[0] >= plan.rows[1] else Side.RIGHT
@@ -218,7 +218,7 @@ def native_join(asked: FrameJoin, plan: JoinPlan, samples: Samples | None) -> Na
 def _cells_in(
     axes: tuple[Axis, ...], condition: Condition, samples: Samples, plan: JoinPlan
 ) -> tuple[tuple[Cells, ...], float, float]:
-    """The cells along each axis, and how many copies and candidates there are in all."""
+    """The cells along each axis, and the total numbers of copies and candidates."""
     point = axes[0].point
     sampled = []
     for axis in axes:
@@ -230,7 +230,7 @@ def _cells_in(
         by_length = (_by_length(samples[point], axis.at), _by_length(samples[point.other], axis.low))
         sampled.append(Sampled(places, lows, highs, weights, _share(condition, samples), longest, ends, by_length))
     if len(axes) == 1:
-        # On two levels, a point without partners would come twice.
+        # With two levels, a point without partners would be emitted twice.
         cells = choose_cells(sampled[0], most_levels=1 if plan.how.tracked else MOST_LEVELS)
         return (cells,), cells.copies, cells.candidates
     found = tuple(_around(one, axis) for one, axis in zip(sampled, axes, strict=True))
@@ -239,7 +239,7 @@ def _cells_in(
 
 
 def _around(sampled: Sampled, axis: Axis) -> Cells:
-    """Cells a few times as wide as what a row reaches, one level."""
+    """Cells a few times as wide as the reach of a row, on one level."""
     finite = sampled.points[abs(sampled.points) < math.inf]
     first, last = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
     width = max(WIDE / 2 * (axis.length or 0.0), (last - first) / (ONE_KEY - 2), 1e-300)
@@ -272,7 +272,7 @@ def _text(axis: Axis) -> str:
 
 
 def _width(axis: Axis, cells: Cells) -> str:
-    """How wide a cell is, in the units of its values."""
+    """The width of a cell, in the units of its values."""
     type_ = type_of(axis.at)
     micros = cells.width * (MICROS_OF_A_DAY if pa.types.is_date(type_) else 1)
     if not (pa.types.is_date(type_) or pa.types.is_timestamp(type_)):
@@ -293,7 +293,7 @@ def _on_level(cell: str, level: int) -> str:
 
 
 def _key(cell: str, number: int) -> str:
-    """Cells of different levels are different."""
+    """Makes cells of different levels distinct."""
     return f"({cell} * 8L + {number}L)"
 
 
@@ -303,12 +303,12 @@ def _sequence(first: str, last: str, level: int, number: int, cells: Cells) -> s
 
 
 WORKERS = 0.6  # seconds: two stages of Python workers
-FILE_VALUE, JVM_VALUE = 0.03e-6, 0.3e-6  # read by a task, or handed over by Spark
+FILE_VALUE, JVM_VALUE = 0.03e-6, 0.3e-6  # read by a task, or passed by Spark
 PAIR, VALUE_BACK = 0.1e-6, 0.075e-6
 
 
 def seconds_in_workers(asked: FrameJoin, plan: JoinPlan, read_by_tasks: tuple[bool, bool]) -> float:
-    """What the join costs in cells that Python workers join."""
+    """The cost of the join in Python workers."""
     assert plan.rows is not None
     values = [rows * len(asked.bound.visible(side)) for side, rows in zip(Side, plan.rows, strict=True)]
     read = sum(n * (FILE_VALUE if by_tasks else JVM_VALUE) for n, by_tasks in zip(values, read_by_tasks, strict=True))

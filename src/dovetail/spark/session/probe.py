@@ -1,11 +1,11 @@
-"""What a Spark cluster is like, for `dovetail doctor`: run in a process of its own, which can be ended if it hangs.
+"""Collects facts about a Spark cluster for `dovetail doctor`, in a separate process that can be killed if it hangs.
 
 stdin    {"master": ..., "state_dir": ..., "conf": {...}}
-stdout   a line of JSON for each thing found out, as soon as it is: what is known when time runs out is kept
+stdout   a line of JSON for each fact, as soon as it is known, so that facts survive a timeout
 
-session  version, shuffle partitions      tasks    as many as there are cores
+session  version, shuffle partitions      tasks    one per core
 workers  Python, packages, disk, clock    caches   of kernels
-shared   whether tasks share a directory  error    why it did not go on
+shared   whether tasks share a directory  error    why it stopped
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from dovetail.errors import DovetailError, WorkerError
 from dovetail.spark.worker_python import ask_workers, check_worker, prepare_workers
 
-MOST_TASKS = 1000  # are asked
+MOST_TASKS = 1000  # at most, to query workers
 LOCAL = re.compile(r"local(\[.*\])?")
 PARTITIONS = "spark.sql.shuffle.partitions"
 
@@ -33,7 +33,7 @@ def main() -> None:
     try:
         for name, fact in probe(asked["master"], asked["state_dir"], asked["conf"]):
             _tell(name, fact)
-    except Exception as error:  # whatever it is, the parent process shows it
+    except Exception as error:  # the parent process shows it
         _tell("error", _first_line(error))
 
 
@@ -51,10 +51,10 @@ def probe(master: str, state_dir: str | None, conf: Mapping[str, str]) -> Iterat
         yield "tasks", tasks
         try:
             if LOCAL.fullmatch(master):
-                prepare_workers(spark)  # decides which Python they run
+                prepare_workers(spark)  # determines their Python
             workers = ask_workers(spark, min(tasks, MOST_TASKS))
             began = time.time()
-            again = ask_workers(spark, min(tasks, MOST_TASKS))  # once they have started, to compare clocks
+            again = ask_workers(spark, min(tasks, MOST_TASKS))  # again after they have started, to compare clocks
         except WorkerError as error:
             yield "worker_error", str(error)
             return
@@ -96,7 +96,7 @@ def _runs_our_tasks(worker: dict[str, Any]) -> bool:
 
 
 def _ask_caches(spark: Any, tasks: int) -> list[Any]:
-    """The kernel caches of workers, each once."""
+    """The kernel caches of workers, without duplicates."""
     from pyspark.sql import functions as F
 
     tell = F.udf(_describe_cache, "string", useArrow=False)
@@ -113,14 +113,14 @@ def _describe_cache(number: int) -> str:
 
 
 def _try_shared(spark: Any, state_dir: str) -> dict[str, Any]:
-    """Whether what one task writes there is read by the others, as a join of streams needs it."""
+    """Whether files that one task writes there can be read by the others, as streaming joins require."""
     from dovetail.spark.session.shared_directory import ADVICE, working_directory
 
     try:
         shared = working_directory(spark, state_dir, ADVICE.format("Give --state-dir"))
     except DovetailError as error:
         return {"error": str(error)}
-    path = shared.place.path  # None: it has no end, as far as anyone can tell
+    path = shared.place.path  # None: an object store, whose free space is unknown
     free = None if path is None else shared.run(partial(_free, path))
     return {"path": str(shared.place), "seen": shared.is_seen, "free_bytes": free}
 
@@ -130,7 +130,7 @@ def _free(path: Path) -> int:
 
 
 def _first_line(error: Exception) -> str:
-    """What went wrong, without the stack trace: of Java, the line that names the exception."""
+    """The error without the stack trace. For Java, the line that names the exception."""
     java = re.search(r"^: (.+)$", str(error), re.MULTILINE)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return java[1] if java else lines[0] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""A quiet Spark session on this machine, for the demo, the command line, tests and first steps."""
+"""A local Spark session with little output, for the demo, the command line, tests and first steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dovetail.spark.sources import register
 
 LOOPBACK = "127.0.0.1"
 DAEMON = "dovetail.spark.session.daemon"  # workers are forked from it
-LINES = 20  # of what Java wrote, if it did not start
+LINES = 20  # of Java's output, if it did not start
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
@@ -40,7 +40,7 @@ SETTINGS = {
 }
 
 BRIEF = {
-    # The second compiler and the parallel collector cost more than they save in a minute.
+    # The second compiler and the parallel collector cost more than they save within a minute.
     "spark.driver.extraJavaOptions": f"{SETTINGS['spark.driver.extraJavaOptions']} "
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
@@ -48,7 +48,7 @@ BRIEF = {
 
 
 def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[str, str] | None = None) -> SparkSession:
-    """The session that is active already, as it is; else a new one in this process, which knows our sources.
+    """The active session, unchanged, or a new one in this process, with our sources registered.
 
     `conf` adds to SETTINGS.
     """
@@ -57,7 +57,7 @@ def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[st
     except PySparkRuntimeError:
         pass
     ensure_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers need the packages that this process has
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers need the packages of this process
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # else Spark looks up the host name, which may not resolve
     settings = SETTINGS | (conf or {})
     builder = SparkSession.builder.appName(app).master(master)
@@ -69,9 +69,10 @@ def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[st
 
 
 def _prepare_ahead() -> None:
-    """While Java starts, and this process would wait for it: import what joins need, and set the compiler up.
+    """Import what joins need and set the compiler up while Java starts.
 
-    By name, since a session knows nothing of the joins above it. What fails here fails again where it is needed.
+    By name, since a session does not import the joins above it. Errors are ignored here, and raised where the import is
+    needed.
     """
     with suppress(Exception):
         rows = pa.record_batch({"k": [1]})
@@ -80,7 +81,7 @@ def _prepare_ahead() -> None:
 
 @contextmanager
 def session_for_now(app: str = "dovetail") -> Iterator[SparkSession]:
-    """The session that is active already, which stays; else a new one, which is stopped in the end."""
+    """The active session, which is kept; or a new one, which is stopped at the end."""
     is_borrowed = SparkSession.getActiveSession() is not None
     session = local_session(app)
     try:
@@ -92,10 +93,10 @@ def session_for_now(app: str = "dovetail") -> Iterator[SparkSession]:
 
 @contextmanager
 def _chatter_to_a_file() -> Iterator[None]:
-    """Let a JVM that is started in here write its standard error to a file, which is removed with this process.
+    """Redirect standard error of a JVM that is started here to a file, which is removed when this process ends.
 
-    Spark's streaming workers print there at every start; errors that matter come back as exceptions. If Java does not
-    start, what it wrote is added to the exception.
+    Spark's streaming workers write there at every start. Errors that matter are raised as exceptions. If Java does not
+    start, its output is added to the exception.
     """
     path = _log_file()
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
@@ -116,5 +117,5 @@ def _chatter_to_a_file() -> Iterator[None]:
 
 @cache
 def _log_file() -> Path:
-    """One for all sessions of this process: they have one JVM."""
+    """One file for all sessions of this process, since they share one JVM."""
     return temporary_directory() / "spark.log"

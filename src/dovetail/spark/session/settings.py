@@ -1,4 +1,4 @@
-"""What the settings of a session say: how many tasks, which names are the same, where checkpoints are."""
+"""Reads settings of a session: parallelism, case sensitivity of names, the directory of checkpoints."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-MANY_CORES = 1 << 10  # where their number is not known
+MANY_CORES = 1 << 10  # if their number is unknown
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once; a Connect session does not know."""
+    """The number of parallel tasks. A Connect session does not know it."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except PySparkException:
@@ -23,11 +23,11 @@ def shuffle_partitions(frame: DataFrame) -> int:
 
 
 def ignores_case(spark: SparkSession) -> bool:
-    """Whether names that differ in case only are the same."""
+    """Whether names that differ only in case are the same."""
     return spark.conf.get("spark.sql.caseSensitive") != "true"
 
 
 def beside_checkpoints(spark: SparkSession) -> str | None:
-    """Where state is kept by default, as a path or URI; None if the session has no place for checkpoints."""
+    """The default place for state, as a path or URI. None if the session has no directory for checkpoints."""
     checkpoints = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
     return os.path.join(checkpoints, "dovetail-state") if checkpoints else None

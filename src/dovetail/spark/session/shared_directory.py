@@ -1,11 +1,11 @@
-"""Directories and stores in which tasks find each other's files, tried out before any work is done.
+"""Directories and stores that all tasks share. They are tested before any work is done.
 
-    a task                leaves a marker
-    a task for each core  looks for it, and leaves one of its own
-    this process          looks for all of them; a task does, if this process is on another machine
+    a task                writes a marker
+    a task for each core  looks for it, and writes its own
+    this process          looks for all of them; a task does so if this process is on another machine
 
-Where tasks run on the machine of this process there is nothing to try. Files that only the workers reach, as a Connect
-client may not, are reached by running a function in a task.
+If tasks run on the machine of this process, no test is needed. If only the workers can access the files, as with a
+Connect client, functions on them run in a task.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class SharedDirectory:
     place: Store
-    spark: SparkSession | None = None  # whose tasks reach it; None: this process does, too
+    spark: SparkSession | None = None  # the session whose tasks can access it; None: this process can as well
 
     @property
     def is_seen(self) -> bool:
-        """Whether this process reaches it."""
+        """Whether this process can access it."""
         return self.spark is None
 
     def run(self, function: Callable[[], T]) -> T:
-        """Call a function where the directory can be reached."""
+        """Call a function where the directory is accessible."""
         return function() if self.spark is None else call_in_task(self.spark, function)
 
 
 def working_directory(spark: SparkSession, given: Place | None, advice: str) -> SharedDirectory:
-    """The shared place that was given, as a path or URI; a temporary directory of the workers if there is none."""
+    """The given shared place, as a path or URI; without one, a temporary directory of the workers."""
     place = None if given is None else open_store(given)
     return shared_directory(spark, partial(_make, place, advice), advice)
 
@@ -63,9 +63,9 @@ def working_directory(spark: SparkSession, given: Place | None, advice: str) -> 
 def shared_directory(
     spark: SparkSession, make: Callable[[], Store], advice: str, *, is_scratch: bool = False
 ) -> SharedDirectory:
-    """A place that every task of the session can write to and read from, as `make` makes it in one of them.
+    """A place that every task of the session can write to and read from. One task creates it with `make`.
 
-    If others do not find it, that is an error with `advice`; a scratch directory is then removed again.
+    If other tasks do not find it, an error with `advice` is raised, and a scratch directory is removed.
     """
     if runs_here(spark):
         return SharedDirectory(make())
@@ -89,12 +89,12 @@ def shared_directory(
 
 
 def runs_here(spark: SparkSession) -> bool:
-    """Whether tasks run on the machine of this process, for sure."""
+    """Whether tasks certainly run on the machine of this process."""
     return _is_one_machine(spark) and not is_connect(spark)
 
 
 def _is_one_machine(spark: SparkSession) -> bool:
-    """Whether all tasks run in one process, be it of a Connect server."""
+    """Whether all tasks run in one process, which may be a Connect server."""
     master = spark.conf.get("spark.master", None) or ""
     return master == "local" or master.startswith("local[")
 
@@ -140,7 +140,7 @@ def _marker(token: str, number: int | None = None) -> str:
 
 
 def _is_seen(place: Store, token: str) -> bool:
-    """Whether this process finds what a task has written, and may write, too."""
+    """Whether this process finds the files of a task, and has write access as well."""
     try:
         if place.exists(_marker(token)):
             _write_and_remove(place)
@@ -161,14 +161,14 @@ def _answer(place: Store, token: str, number: int) -> bool:
 
 
 def _count_markers(place: Store, token: str, tasks: int) -> int:
-    """How many of the tasks' markers are there. Names are looked up: a network file system may list old names."""
+    """The number of tasks' markers that exist. Names are looked up: listings of network file systems may be stale."""
     found = sum(place.exists(_marker(token, number)) for number in range(tasks))
     place.delete([_marker(token), *(_marker(token, number) for number in range(tasks))])
     return found
 
 
 def _remove_markers(place: Store, token: str, with_directory: bool, number: int) -> None:
-    """Remove the markers of any task that wrote to the directory which this task sees."""
+    """Remove the markers of all tasks that wrote to the directory as seen by this task."""
     with contextlib.suppress(OSError, DovetailError):
         place.delete([entry.name for entry in place.entries() if entry.name.startswith(_marker(token))])
         if with_directory and place.path is not None:

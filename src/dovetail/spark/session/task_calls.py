@@ -1,4 +1,4 @@
-"""Functions that are called in tasks, for what only the workers can see or do."""
+"""Calls functions in tasks, for what only the workers can see or do."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pyspark.sql import DataFrame, SparkSession
 from dovetail.errors import DovetailError
 from dovetail.spark.session.workers import freeze_modules
 
-CORES = 1 << 12  # more than there are: by itself Spark cuts a range into as many parts as it has cores
+CORES = 1 << 12  # more than any machine has: by default Spark divides a range into as many parts as it has cores
 
 T = TypeVar("T")
 
 
 def call_in_task(spark: SparkSession, function: Callable[[], T]) -> T:
-    """What a function gives on a worker. It may be called again if its task fails."""
+    """Call a function on a worker and return its result. It may be called again if its task fails."""
     answers: list[T] = _call(spark.range(0, 1, 1, 1), lambda number: function())
     return answers[0]
 
 
 def call_in_each_task(spark: SparkSession, function: Callable[[int], T]) -> list[T]:
-    """The same with a task for each core, which Spark gives to all workers that are idle. Tasks have numbers."""
+    """Call a function in one task per core, which Spark distributes over all idle workers. Tasks are numbered."""
     return _call(spark.range(0, CORES), function)
 
 
@@ -37,7 +37,7 @@ def _call(numbers: DataFrame, function: Callable[[int], T]) -> list[T]:
         answer: T | DovetailError
         try:
             answer = function(0 if context is None else context.partitionId())
-        except DovetailError as error:  # to be raised as it is, not as the failure of a task
+        except DovetailError as error:  # raised as it is, not as the failure of a task
             answer = error
         pickled: bytes = cloudpickle.dumps(answer)  # type: ignore[no-untyped-call]
         yield pa.RecordBatch.from_pydict({"answer": [pickled]})

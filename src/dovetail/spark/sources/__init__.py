@@ -1,14 +1,14 @@
-"""Remote sources that stall and fail, as Spark tables and streams; and the state of streaming joins, as tables.
+"""Remote sources that may stall and fail, as Spark tables and streams; and the state of streaming joins, as tables.
 
-    dovetail.spark.sources.register(spark)      # once for a session; `local_session` does it by itself
+    dovetail.spark.sources.register(spark)      # once per session; `local_session` does it itself
 
     spark.readStream.format("dovetail-flight").option("location", "grpc://host:8815").option("dataset", "orders").load()
     spark.readStream.format("dovetail-postgresql").option("dsn", "postgresql://host/db").option("table", "orders") …
     spark.read.format("dovetail-state").load("/shared/dovetail")
 
-Rows of a stream are prefetched by a thread on the driver, and a micro-batch takes the rows that have arrived:
+A thread on the driver prefetches the rows of a stream. A micro-batch takes the rows that have arrived:
 
-    server --thread--> prefetch.py --what has come--> micro-batch --Arrow--> rows
+    server --thread--> prefetch.py --arrived rows--> micro-batch --Arrow--> rows
                                  \\-- after a restart, ranges are read again --/
 """
 
@@ -26,7 +26,7 @@ FORMATS = (FlightFormat, PostgresFormat, StateFormat)
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Let a session know the formats dovetail-flight, dovetail-postgresql and dovetail-state. Returns the session."""
+    """Register the formats dovetail-flight, dovetail-postgresql and dovetail-state. Returns the session."""
     prepare_workers(spark)
     for made in FORMATS:
         spark.dataSource.register(made)

@@ -1,4 +1,4 @@
-"""Arrow columns of a server as columns of Spark: the nearest type that Spark has, values unchanged."""
+"""Converts a server's Arrow columns to Spark columns: the nearest Spark type, values unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WIDER = {
 
 
 def spark_schema(schema: pa.Schema, marks_end: bool) -> StructType:
-    """The schema of the rows; with a last column for the end, if it is to be marked."""
+    """The schema of the rows, with a last column that marks the end, if requested."""
     fields = [StructField(field.name, _spark_type(field)) for field in schema]
     if marks_end:
         if END in schema.names:
@@ -37,7 +37,7 @@ def spark_schema(schema: pa.Schema, marks_end: bool) -> StructType:
 
 
 class Columns:
-    """Makes the batches that Spark expects."""
+    """Converts batches to the form that Spark expects."""
 
     def __init__(self, schema: StructType) -> None:
         self._schema = utc_schema(schema)
@@ -50,7 +50,7 @@ class Columns:
             yield pa.RecordBatch.from_arrays(cast, schema=self._schema)
 
     def end(self) -> pa.RecordBatch:
-        """The row that says that there are no more."""
+        """The row that marks the end of the stream."""
         columns = [pa.nulls(1, field.type) for field in self._schema]
         columns[-1] = pa.array([True])
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)

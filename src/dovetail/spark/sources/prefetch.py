@@ -1,11 +1,11 @@
-"""Rows prefetched from a source for Spark, by a separate thread.
+"""Prefetches rows from a source for Spark, in a separate thread.
 
     source --thread--> │ piece │ piece │ piece │     latest(start): how far a micro-batch after `start` can go
                        └ start        latest ┘       between(start, latest): its rows
 
 Requests never wait for the source: a stalled source does not stall the query. A full buffer blocks the thread
-(backpressure), so that a source is not read faster than it is joined. A range may be requested again until Spark has
-moved past it; then it is dropped.
+(backpressure), so a source is not read faster than it is joined. A range can be requested again until Spark has moved
+past it; then it is dropped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Held(NamedTuple):
 
 
 class PrefetchBuffer:
-    """The rows behind an offset. With `poll_s` the source is asked again for more after its end, and never ends."""
+    """The rows after an offset. With `poll_s` the source never ends: after its end it is asked again for more rows."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class PrefetchBuffer:
         self._thread.start()
 
     def latest(self, start: Offset, most_rows: int | None, wait_s: float | None) -> Offset:
-        """The end of a micro-batch; `start` itself, if nothing has come after `wait_s`. None waits for all there is."""
+        """The end of a micro-batch. `start` itself if nothing has arrived after `wait_s`. None waits for all rows."""
         with self._changed:
             self._forget(start)
             self._changed.wait_for(lambda: self._held or self._finished, wait_s)
@@ -84,7 +84,7 @@ class PrefetchBuffer:
             return replace(reached, ended=reached.ended or ended)
 
     def rows_between(self, start: Offset, end: Offset) -> list[pa.RecordBatch] | None:
-        """The rows of a micro-batch; None if they came at another time, and are not here."""
+        """The rows of a micro-batch. None if they were read in an earlier run, and are not buffered."""
         with self._changed:
             found = [held for held in self._held if start.rows < held.after.rows <= end.rows]
         rows = sum(held.batch.num_rows for held in found)
@@ -101,7 +101,7 @@ class PrefetchBuffer:
             self._bytes -= self._held.popleft().batch.nbytes
             self._changed.notify_all()
 
-    # What the thread does.
+    # Run by the thread.
 
     def _read(self) -> None:
         try:
@@ -133,11 +133,11 @@ class PrefetchBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The position of a stream, as Spark keeps it in the checkpoint: JSON of simple values."""
+    """The position of a stream, stored in Spark's checkpoint as JSON of simple values."""
 
     rows: int = 0  # from the start
-    position: Position = None  # behind them: a row number, or the last key
-    ended: bool = False  # and Spark has been told
+    position: Position = None  # after these rows: a row number, or the last key
+    ended: bool = False  # and Spark was notified
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Offset:

@@ -1,10 +1,10 @@
-"""Streams whose rows are read by tasks, several at a time: the driver knows positions, and never has a row.
+"""Streams whose rows are read by parallel tasks. The driver handles only positions, never rows.
 
-    server --how many rows, which keys, which endpoints--> driver: a micro-batch is a list of ranges
+    server --number of rows, keys, endpoints--> driver: a micro-batch is a list of ranges
     server --------------------------- rows -----------------------------> a task for each range
 
-It is for servers that say what they have before they send it. A task waits for its rows: a source that stalls in the
-middle of a range holds up the micro-batch, which the reader on the driver (remote.py) does not let happen.
+This is for servers that announce their rows before they send them. A task waits for its rows, so a source that stalls
+within a range delays the micro-batch. The reader on the driver (remote.py) avoids that.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ T = TypeVar("T")
 
 
 class Span(InputPartition):
-    """What one task reads."""
+    """The rows that one task reads."""
 
     def __init__(self, start: Position, until: Position, rows: int | None, snapshot: str | None = None) -> None:
         self.start, self.until, self.rows, self.snapshot = start, until, rows, snapshot
-        self.ended = False  # this one also says that the stream has ended
+        self.ended = False  # this one also marks the end of the stream
 
 
 class Ranges(ABC):
-    """How a source is cut. Lives on the driver; tasks have a copy, for `source_of`."""
+    """How a source is divided. Lives on the driver; tasks have a copy, for `source_of`."""
 
     @abstractmethod
     def latest(self, start: Offset, rows: int) -> Offset:
-        """How far a micro-batch after an offset can go; `start` itself, if there is nothing more by now."""
+        """The end of a micro-batch after an offset. `start` itself if there are no more rows yet."""
 
     @abstractmethod
     def cut(self, start: Offset, end: Offset) -> list[Span]:
-        """The rows between two offsets; also after a restart."""
+        """The spans between two offsets. Also called after a restart."""
 
     @abstractmethod
     def source_of(self, span: Span) -> tuple[Source, tuple[Position, ...]]:
-        """What a task reads, from where and up to where."""
+        """The source that a task reads, with its start and end."""
 
     def stop_now(self) -> None:  # noqa: B027  most have nothing to do
-        """From here on, only what is there by now counts."""
+        """From here on, only rows that are available now count."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of what is kept for the tasks of a micro-batch."""
+        """Release what is kept for the tasks of a micro-batch."""
 
 
 class RangedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -122,9 +122,9 @@ class RangedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _ask(self, question: Callable[[], T], otherwise: T) -> T:
-        """What the server says; a server that does not answer counts as stalled until all tries are used up.
+        """Ask the server. If it does not answer, it counts as stalled until all tries are used up.
 
-        A query of what is available now would end there, and waits instead.
+        A query with trigger(availableNow=True) would end there, so it waits instead.
         """
         if self._only_now:
             time.sleep(max(0.0, self._not_before - time.monotonic()))
@@ -147,7 +147,7 @@ class RangedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RowRanges(Ranges):
-    """Ranges of a Flight server that takes offsets: positions are row numbers."""
+    """Ranges of a Flight server that supports offsets: positions are row numbers."""
 
     def __init__(self, source: FlightSource, parts: int) -> None:
         self._source, self._parts = source, parts
@@ -159,7 +159,7 @@ class RowRanges(Ranges):
     def latest(self, start: Offset, rows: int) -> Offset:
         there, ended = self._source.available_rows()
         reach = there if self._now is None else min(there, self._now)
-        reached = max(start.rows, min(reach, start.rows + rows))  # a server that started anew may be behind us
+        reached = max(start.rows, min(reach, start.rows + rows))  # a restarted server may have fewer rows
         return Offset(reached, reached, start.ended or (ended and reached == there))
 
     def cut(self, start: Offset, end: Offset) -> list[Span]:
@@ -175,7 +175,7 @@ class RowRanges(Ranges):
 class EndpointRanges(Ranges):
     """Ranges of a Flight server with several endpoints: positions count endpoints, and a task reads one of them.
 
-    How many rows one has is not known before it is read.
+    The number of rows of an endpoint is unknown until it is read.
     """
 
     def __init__(self, source: FlightSource, parts: int) -> None:
@@ -195,7 +195,7 @@ class EndpointRanges(Ranges):
 
 
 class KeyRanges(Ranges):
-    """Of PostgreSQL: ranges of keys, which the server counts. Tasks of a micro-batch see one snapshot."""
+    """Ranges of PostgreSQL: key ranges, counted by the server. Tasks of a micro-batch share one snapshot."""
 
     def __init__(self, source: Any, parts: int, poll_s: float | None) -> None:
         self._source, self._parts, self._poll_s = source, parts, poll_s
@@ -224,7 +224,7 @@ class KeyRanges(Ranges):
         self._planned = (start.rows, reached.rows, spans)
         if more == rows:
             return reached
-        self._asked = time.monotonic()  # there is no more by now
+        self._asked = time.monotonic()  # there are no more rows for now
         self._finished = self._poll_s is None or self._only_now
         if not spans:
             self.close()

@@ -1,7 +1,7 @@
-"""Remote formats of Spark: a table of partitions read by tasks, a stream of what has come.
+"""Remote formats for Spark: a table whose partitions are read by tasks, or a stream of arriving rows.
 
-A stream's offset is a position in the source. A micro-batch takes its rows from memory, where they have come by
-themselves (prefetch.py); one that is run again after a restart asks the source for the same range.
+A stream's offset is a position in the source. A micro-batch takes its rows from memory, where they were prefetched
+(prefetch.py). One that is repeated after a restart reads the same range from the source again.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from dovetail.spark.versions import ReadLimit, ReadMaxRows, SupportsTriggerAvail
 
 T = TypeVar("T")
 
-USUAL = Retry(tries=20)  # for more than a minute
+USUAL = Retry(tries=20)  # more than a minute
 MAX_ROWS = 100_000
 COMMON = ("maxRowsPerTrigger", "numPartitions", "end", "tries", "firstPauseMs", "longestPauseMs")
-FIRST_WAIT_S = 1.0  # for the first rows, so that the first micro-batch is not empty without need
-FETCHED_ROWS = 10_000  # at once, at most, of PostgreSQL
+FIRST_WAIT_S = 1.0  # for the first rows, so that the first micro-batch is rarely empty
+FETCHED_ROWS = 10_000  # fetch size of PostgreSQL, at most
 CERTIFICATES = {"tlsRootCerts": "tls_root_certs", "tlsCertChain": "cert_chain", "tlsPrivateKey": "private_key"}
-"""Options of Flight that name files, and what they are for `pyarrow.flight.connect`."""
-HEADER = "header."  # of Flight, before the name of one
-PIECES = 8  # of a full micro-batch: rows come in batches of other sizes, and a piece is not cut
+"""Flight options that name files, and the arguments of `pyarrow.flight.connect` that they set."""
+HEADER = "header."  # prefix of Flight headers
+PIECES = 8  # pieces per full micro-batch: batches have other sizes, and a piece is not divided
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What all remote formats can be told, by options: Spark hands them over as text, in any case."""
+    """The options of all remote formats. Spark passes them as text, with case-insensitive names."""
 
-    most_rows: int  # of a micro-batch
-    marks_end: bool  # a last row that says so, in a column of its own
+    most_rows: int  # per micro-batch
+    marks_end: bool  # whether a last row marks the end, in a separate column
     retry: Retry
-    partitions: int | None  # tasks that read at the same time; None: one for tables, the driver for streams
+    partitions: int | None  # number of parallel reading tasks; None: one for tables, the driver for streams
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Settings:
@@ -64,7 +64,7 @@ class Settings:
 
 
 def check_names(given: Mapping[str, str], known: tuple[str, ...], prefix: str = "") -> None:
-    """Refuse unknown options, except for those that begin with the prefix."""
+    """Refuse unknown options, except for those with the prefix."""
     lower = {name.lower() for name in known}
     unknown = sorted(name for name in given if name.lower() not in lower and not (prefix and name.startswith(prefix)))
     if unknown:
@@ -110,10 +110,10 @@ def _read(
 
 
 class RemoteFormat(DataSource):
-    """A format. Made once by the driver, which asks the server what the rows are; then sent to where it is needed."""
+    """A format. Created by the driver, which asks the server for the schema; then sent to the tasks."""
 
     OPTIONS: ClassVar[tuple[str, ...]] = ()
-    PREFIX: ClassVar[str] = ""  # of options whose names are free
+    PREFIX: ClassVar[str] = ""  # of options with free names
     poll_s: float | None = None
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -124,14 +124,14 @@ class RemoteFormat(DataSource):
 
     @abstractmethod
     def open_source(self, options: MutableMapping[str, str]) -> Ranged:
-        """The source, which has told its schema."""
+        """The source, with its schema known."""
 
     @abstractmethod
     def spans(self) -> list[Span]:
-        """What the tasks of a table read."""
+        """The spans that the tasks of a table read."""
 
     def now(self, start: Position) -> Position:
-        """The position behind the rows that are there now, at `start` or later; None is the end."""
+        """The position after the rows available now, at `start` or later. None is the end."""
         return None
 
     def schema(self) -> StructType:
@@ -160,7 +160,7 @@ class RemoteFormat(DataSource):
 
     @abstractmethod
     def cut(self, parts: int) -> Ranges:
-        """How a stream is cut for tasks."""
+        """How a stream is divided for tasks."""
 
     def remedy(self) -> str:
         return ""
@@ -178,7 +178,7 @@ class RemoteFormat(DataSource):
 
 
 class _Range(InputPartition):
-    """Rows to be read by a task."""
+    """Rows that a task reads."""
 
     def __init__(self, start: Position, until: Position, rows: int | None = None, ended: bool = False) -> None:
         self.start, self.until, self.rows, self.ended = start, until, rows, ended
@@ -217,7 +217,7 @@ class TableReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives beside the driver; a copy without the inflow goes to each task."""
+    """Runs beside the driver. A copy without the buffer is sent to each task."""
 
     def __init__(self, remote: RemoteFormat, columns: Columns) -> None:
         self._remote = remote
@@ -274,7 +274,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return PrefetchBuffer(reader, start, until, None if self._only_now else remote.poll_s)
 
     def _again(self, wanted: _Range) -> Iterator[pa.RecordBatch]:
-        """Rows of before a restart."""
+        """Rows from before a restart."""
         rows = 0
         if wanted.rows:
             for batch in self._remote.read(wanted.start, wanted.until):
@@ -311,7 +311,7 @@ class PostgresFormat(RemoteFormat):
         return KeyRanges(self.source, parts, self.poll_s)
 
     def spans(self) -> list[Span]:
-        """Ranges of keys may be of different times: rows that are added meanwhile may be missing."""
+        """Key ranges may be read at different times: rows added meanwhile may be missing."""
         parts = self.settings.partitions or 1
         if parts == 1 or not self.source.resumable:
             return [Span(None, None, None)]
@@ -365,7 +365,7 @@ class FlightFormat(RemoteFormat):
 
     def now(self, start: Position) -> int | None:
         rows = self.source.available() if self.source.rows < 0 else None
-        return None if rows is None else max(rows, start or 0)  # a server that started anew may be behind us
+        return None if rows is None else max(rows, start or 0)  # a restarted server may have fewer rows
 
     def remedy(self) -> str:
         return 'If it always sends the same rows in the same order, set .option("sameOrder", "true").'

@@ -1,4 +1,4 @@
-"""dovetail-state: what joins of streams keep, as a table. Works beside a running query, and when it has been stopped.
+"""dovetail-state: the state of streaming joins as a table. Works while a query runs, and after it was stopped.
 
 spark.read.format("dovetail-state").load("/shared/dovetail")                                    a row for each cell
 spark.read.format("dovetail-state").option("table", "rows").option("input", "left").load(…)     the rows they keep
@@ -34,7 +34,7 @@ CELL_SCHEMA = (
 
 
 class StateFormat(DataSource):
-    """Planned by the driver, which must reach the state; cells are read by tasks."""
+    """Planned by the driver, which must have access to the state. Tasks read the cells."""
 
     @classmethod
     def name(cls) -> str:
@@ -81,7 +81,7 @@ def _only(joins: Sequence[StoredJoin], directory: Store) -> StoredJoin:
 
 
 def _alias(join: StoredJoin, given: str) -> str:
-    """The alias of an input, which is given by its side or by its name."""
+    """The alias of an input that is given by side or by name."""
     sides = {side.name.lower(): side.alias for side in Side} if set(join.columns) == {s.alias for s in Side} else {}
     alias = sides.get(given.lower(), given)
     if alias not in join.columns:
@@ -90,7 +90,7 @@ def _alias(join: StoredJoin, given: str) -> str:
 
 
 def _input_schema(join: StoredJoin, alias: str, committed: int | None) -> pa.Schema:
-    """The columns of an input, with the types that they are stored with."""
+    """The columns of an input, with their stored types."""
     for number in join.numbers():
         for rows in join.read(number, alias, committed):
             return rows.batch.schema

@@ -1,1 +1,1 @@
-"""Joins of streams: cells with state, with windows and without."""
+"""Joins of streams: cells with state, with or without windows."""

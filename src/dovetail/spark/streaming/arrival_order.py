@@ -1,14 +1,14 @@
 """The order in which the rows of a micro-batch arrive, the same in every cell and in every attempt.
 
-Every cell hears of every row, so that each can number them by itself, without a task that all would have to wait for.
-Sources (the partitions of both streams) take turns, one row each, in the order of their numbers:
+Every cell is notified of every row, so each cell can number them without waiting for a central task. Sources (the
+partitions of both streams) take turns, one row each, in the order of their numbers:
 
     source 0    0   3   6   8
     source 1    1   4
     source 2    2   5   7
 
-A row's number follows from its position in its source and from how many rows each source has. Spark's sources give a
-micro-batch the same partitions and rows when it is run again, so that the numbers are the same then, too.
+A row's number follows from its position in its source and from the number of rows of each source. When Spark repeats a
+micro-batch, its sources return the same partitions and rows, so the numbers are the same.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from dovetail.core.rows import Side
 from dovetail.matching.window_positions import WindowPositions
 from dovetail.spark.exchange.packing import from_bytes, to_bytes
 
-POSITION_BITS = 40  # of a packed row's seq: the position of its first row; the source partition is above
+POSITION_BITS = 40  # low bits of a packed row's seq: position of its first row; above: source partition
 
-NEVER = -(2**62)  # event time of no row
+NEVER = -(2**62)  # event time if there are no rows
 
-WITHIN, TELLS = "__within", "__tells"  # of packets: the columns with positions in the piece, and which rows it tells of
+WITHIN, TELLS = "__within", "__tells"  # columns of packets: positions in the piece, and the rows that this cell counts
 SIZE, NEWEST = b"size", b"newest"  # of the whole piece
 
 Words = NDArray[np.int64]
 
 
 class Packet(NamedTuple):
-    """A piece of a source: the rows of it that come to this cell, and how many it has in all."""
+    """A piece of a source: its rows for this cell, and its total number of rows."""
 
     side: Side
     seq: int  # partition, and position of the piece
     rows: pa.RecordBatch
     within: Words  # positions of the rows in the piece
-    tells: NDArray[np.bool_]  # which of them are spoken of here: a row visits many cells, one of which counts it
+    tells: NDArray[np.bool_]  # the rows counted here: a row visits many cells, and one of them counts it
     size: int
-    newest: int  # event time of all of the piece, where the window goes by time
+    newest: int  # event time of the whole piece, if the window is over time
 
 
 class Ordered(NamedTuple):
-    """The rows of one side that come to this cell, in the order of arrival."""
+    """The rows of one side for this cell, in the order of arrival."""
 
     batch: pa.RecordBatch | None  # None: nothing is known of the side, not even its columns
     numbers: Words  # of the rows, among all rows of the micro-batch
     own: Words  # and among all rows of their side
-    tells: NDArray[np.bool_]  # which of them this cell counts
-    size: int  # all rows of the side
+    tells: NDArray[np.bool_]  # the rows that this cell counts
+    size: int  # of all rows of the side
     newest: int  # event time of all of them
 
 
@@ -93,13 +93,13 @@ def _side(
 
 
 def _positions(packets: list[Packet]) -> Words:
-    """Where the rows are in their source."""
+    """The positions of the rows in their source."""
     starts = np.cumsum([0, *(p.size for p in packets[:-1])])
     return np.concatenate([p.within + start for p, start in zip(packets, starts, strict=True)])
 
 
 def turns(counts: list[int], source: int) -> Words:
-    """The numbers of a source's rows, all sources taking turns."""
+    """The numbers of a source's rows, with all sources taking turns."""
     positions = np.arange(counts[source])
     numbers = np.zeros(counts[source], np.int64)
     for other, count in enumerate(counts):
@@ -110,7 +110,7 @@ def turns(counts: list[int], source: int) -> Words:
 
 
 def placed(side: Side, rows: Ordered, arrived: tuple[int, int], self_join: bool = False) -> WindowPositions:
-    """Places of the rows of a side, after `arrived` rows of both sides; in a self-join both sides are the same rows."""
+    """Positions of the rows of a side, after `arrived` rows of both sides. In a self-join both have the same rows."""
     own = arrived[side] + rows.own
     if self_join:
         return WindowPositions(own, own, own)
@@ -119,13 +119,13 @@ def placed(side: Side, rows: Ordered, arrived: tuple[int, int], self_join: bool 
 
 
 def packet(rows: pa.RecordBatch, within: Words, tells: NDArray[np.bool_], size: int, newest: int) -> pa.Buffer:
-    """Rows of a piece with their positions in it, and what is known of the whole piece, as bytes."""
+    """Rows of a piece with their positions in it, and the facts about the whole piece, as bytes."""
     numbered = rows.append_column(WITHIN, pa.array(within, pa.int64())).append_column(TELLS, pa.array(tells))
     return to_bytes(numbered.replace_schema_metadata({SIZE: str(size), NEWEST: str(newest)}))
 
 
 def packets(frames: Iterator[pd.DataFrame]) -> Iterator[Packet]:
-    """What came to a cell, unpacked."""
+    """Unpack what arrived at a cell."""
     for frame in frames:
         for side, seq, payload in zip(frame["side"], frame["seq"], frame["payload"], strict=True):
             batch = from_bytes(payload)

@@ -1,11 +1,11 @@
-"""As-of joins of two streams: each left row with its best right row in event time, once no better one can come.
+"""As-of joins of two streams: each left row is emitted with its best right row once no better one can arrive.
 
     left  --by key, pack--+
                           +--> groupBy(cell).transformWithStateInPandas --> unpack --> a DataFrame
     right --by key, pack--+
 
-Time is Spark's watermark, the lower one of both streams. Every task tells all cells that it ran: a cell that knows of
-no watermark cannot tell which of its first rows are late.
+Time is Spark's watermark, the lower one of both streams. Every task notifies all cells that it ran: a cell without a
+watermark cannot tell which of its first rows are late.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from dovetail.spark.streaming.cell import Cell
 from dovetail.spark.streaming.stream_join import CellJoin, Clock
 from dovetail.storage.blocks import BlockStore
 
-FORMAT = 1  # of the state: to be raised when a release writes another
-MICROSECONDS = 1000  # of a watermark's unit
+FORMAT = 1  # of the state; increase it when a release changes the format
+MICROSECONDS = 1000  # per unit of a watermark
 
 
 @dataclass(frozen=True, kw_only=True)
 class AsOfJoin(CellJoin):
-    """All that workers need to know."""
+    """What the workers need to know."""
 
     asof: AsOf
     router: Router
@@ -74,12 +74,12 @@ class AsOfJoin(CellJoin):
         } | ({} if limit is None else {"limit": limit})
 
     def check(self) -> None:
-        """There is no operator that could refuse its parameters."""
+        """Nothing to check: there is no operator with parameters."""
 
     def packer(self, number: int) -> Rewrite:
         side = Side(number)
         schema = self.plan.condition.schema(side)
-        # Rows that match nothing are results of left joins, and may be late.
+        # Left joins emit rows that cannot match, and these may be late.
         pack = packer(side, self.router, schema, self.labels, keep_all=True, most_bytes=self.pack_bytes)
 
         def pack_and_greet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,7 +90,7 @@ class AsOfJoin(CellJoin):
 
 
 def _greeting(labels: list[int], side: Side) -> pa.RecordBatch:
-    """A word to all cells: there is a micro-batch."""
+    """Notifies all cells of a micro-batch."""
     context, size = TaskContext.get(), len(labels)
     last = ((context.partitionId() if context is not None else 0) + 1 << 40) - 1
     columns = [pa.array(labels, pa.int32()), pa.array([side] * size, pa.int8())]
@@ -99,11 +99,11 @@ def _greeting(labels: list[int], side: Side) -> pa.RecordBatch:
 
 
 class AsOfCell(Cell[AsOfJoin]):
-    """One cell in one micro-batch: rows arrive, then time passes."""
+    """One cell in one micro-batch: rows arrive, then time advances."""
 
     def __init__(self, join: AsOfJoin, notes: dict[str, Any] | None) -> None:
         super().__init__(join)
-        self._heard_ms = 0 if notes is None else int(notes["heard_ms"])  # the watermark of the micro-batch before
+        self._heard_ms = 0 if notes is None else int(notes["heard_ms"])  # the watermark of the previous micro-batch
         self.timer = None if notes is None else self._heard_ms + 1
         self._late = self._forgotten = 0
 
@@ -128,7 +128,7 @@ class AsOfCell(Cell[AsOfJoin]):
         self._late, self._forgotten = streams.late, streams.forgotten
 
     def next_timer(self, now: int) -> int | None:
-        """With the next watermark."""
+        """At the next watermark."""
         return self._heard_ms + 1
 
     def figures(self) -> dict[str, int]:
@@ -147,7 +147,7 @@ class AsOfCell(Cell[AsOfJoin]):
 
 
 def _arrived(rows: Iterator[pd.DataFrame] | None) -> Iterator[tuple[Side, pa.RecordBatch]]:
-    """In the order of the partitions and of the rows in them, the same in every attempt."""
+    """In the order of partitions and of rows in them, the same in every attempt."""
     packed = [
         (int(seq), int(side), payload)
         for frame in rows or ()

@@ -1,4 +1,4 @@
-"""How the best partners of a stream's rows are found: among the rows of another stream, or those of a table at rest."""
+"""Plans joins that find the best partners of a stream's rows: in another stream, or in a table at rest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHY = "each left row waits until the watermarks say that no better partner can c
 
 
 def plan_best_of_streams(asked: FrameJoin, best: Best) -> Planned:
-    """At least one of the inputs streams."""
+    """The plan if at least one of the inputs is a stream."""
     condition, request = asked.bound.condition, asked.request
     why = only_spark_knows(asked, best)
     if why:
@@ -108,7 +108,7 @@ def _refuse_options(asked: FrameJoin) -> None:
 
 
 def _event_times(asked: FrameJoin, times: Times) -> tuple[str, str]:
-    """The columns that are compared, which must have the watermarks."""
+    """The compared columns, which must have the watermarks."""
     names = []
     for side in Side:
         value, schema = times.order.values[side], asked.inputs[side].schema
@@ -125,7 +125,7 @@ def _event_times(asked: FrameJoin, times: Times) -> tuple[str, str]:
 
 
 def _kept(asof: AsOf) -> list[str]:
-    """What explain says of the state."""
+    """The lines of explain about the state."""
     limit = "" if asof.tolerance is None else f", at most {asof.tolerance / 1e6:,g} s before it"
     keys = "of each key " if asof.condition.equalities else ""
     match asof.direction:
@@ -152,7 +152,7 @@ def _advice(asof: AsOf) -> list[str]:
 
 
 def _fields(asked: FrameJoin, asof: AsOf) -> list[StructField]:
-    """The fields of the result. The left time stays event time where rows leave as soon as the watermark allows."""
+    """The fields of the result. The left time stays event time if rows are emitted as soon as the watermark allows."""
     left = len(asked.inputs[Side.LEFT].schema.fields)
     fields = result_fields(asked.inputs, asked.output)
     return [

@@ -1,4 +1,4 @@
-"""What a kind of cell adds to the stream processor (cell_processor.py): arrivals, progress, timers and figures."""
+"""The interface of cells for the stream processor (cell_processor.py): arrivals, progress, timers and figures."""
 
 from __future__ import annotations
 
@@ -24,56 +24,56 @@ Join = TypeVar("Join", bound=CellJoin)
 class Cell(ABC, Generic[Join]):
     """One cell in one micro-batch."""
 
-    timer: int | None = None  # as the last micro-batch has set it; None: not at all
+    timer: int | None = None  # as set by the last micro-batch; None: not set
     ended: tuple[bool, ...] = ()  # by input; empty: none
-    is_over: bool = False  # no more results are wanted, or possible
+    is_over: bool = False  # no more results are wanted or possible
 
     def __init__(self, join: Join) -> None:
         self._join = join
         self._counters = Counters()
         self.usage = Usage()
-        self.state_bytes = 0  # of segments that the manifest names
-        self.reactive = 0  # results that did not come with arriving rows
+        self.state_bytes = 0  # of the segments named by the manifest
+        self.reactive = 0  # results found by background work
 
     def open(self, blocks: BlockStore) -> Resumable:
-        """Make the operator, which is still to be restored."""
+        """Create the operator. Its state is restored later."""
         workspace = self._join.workspace(blocks, self._counters)
         self._workspace, self._operator = workspace, self._join.plan.make_operator(workspace)
         self._driver = Driver(self._operator, workspace, self.ended)
         return self._operator
 
     def leave(self) -> None:
-        """Let the operator go."""
+        """Release the operator."""
         del self._workspace, self._operator, self._driver
 
     @abstractmethod
     def run(self, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pa.RecordBatch]:
-        """The results of rows that came; None: of a timer that has expired. `now`: by the clock of the join."""
+        """The results of the rows that arrived. None: a timer has expired. `now`: on the clock of the join."""
 
     @abstractmethod
     def next_timer(self, now: int) -> int | None:
-        """When the cell's next timer expires; None: never."""
+        """When the cell's next timer expires. None: never."""
 
     @abstractmethod
     def to_json(self) -> Any:
-        """What the cell knows besides its operator."""
+        """The state of the cell besides its operator."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is nothing to do without rows."""
+        """Whether there is nothing to do without new rows."""
         return False
 
     def estimate(self, emitted: int) -> Estimate | None:
-        """The number of results of all micro-batches, `emitted` of which are out, estimated."""
+        """The estimated number of results of all micro-batches. `emitted` of them were emitted."""
         return None
 
     def figures(self) -> dict[str, int]:
-        """By the names in core/figures.py."""
+        """Figures, named as in core/figures.py."""
         held = {"state_bytes": self.state_bytes, **asdict(self.usage)}
         return held | {"cells": 1, "largest_cell_rows": self.usage.resident_rows + self.usage.spilled_rows}
 
     def _rows(self, found: Iterator[Found]) -> Iterator[pa.RecordBatch]:
-        """References to emitted results are dropped before asking for more: they may be the last to evicted rows."""
+        """Drop references to emitted results before the next are requested: they may be the last to evicted rows."""
         join, most_bytes = self._join, self._join.pack_bytes
         for phase, results in found:
             self.reactive += 0 if phase is Phase.ARRIVING else results.size

@@ -1,9 +1,9 @@
-"""The stream processor: runs the cells of a join, within a window or not, one micro-batch at a time.
+"""The stream processor: runs the cells of a join, windowed or not, one micro-batch at a time.
 
     manifest of the last micro-batch --> operator --> rows of this one, or a timer --> results, figures, manifest
 
-What differs is in the kind of cell: stream_cell.py, window_cell.py. What a cell finds is committed with the
-micro-batch, like anything else: another attempt may do more of the work, or less.
+Kinds of cells differ: see stream_cell.py and window_cell.py. The results of a cell are committed with the micro-batch.
+Another attempt may do more background work, or less.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from dovetail.storage.stored_state import count_bytes
 
 
 class CellProcessor:
-    """Runs the cells of one Spark task. Rows out are packed results, and figures."""
+    """Runs the cells of one Spark task. It returns packed results, and figures."""
 
     def __init__(self, join: CellJoin) -> None:
         self._join = join
 
     def start(self, handle: StatefulProcessorHandle, manifest: Any) -> None:
-        """Before the first cell of a micro-batch; `manifest` is Spark's, of the cell that it calls us for."""
+        """Called before the first cell of a micro-batch. `manifest` is Spark's state of that cell."""
         self._handle = handle
         self._manifest = manifest
-        self._fed: set[int] = set()  # cells to which something came
+        self._fed: set[int] = set()  # cells with input in this micro-batch
         self._batch, self._layout = batch_id(), self._join.layout
         self._place = join_directory(self._join)
         if self._join.returns_memory:
@@ -65,7 +65,7 @@ class CellProcessor:
         freeze_modules()
 
     def _now(self, timer_values: TimerValues) -> int:
-        """The time of the micro-batch, by the clock of the join: the same for all cells and attempts."""
+        """The time of the micro-batch on the clock of the join: the same for all cells and attempts."""
         match self._join.clock:
             case "EventTime":
                 return timer_values.getCurrentWatermarkInMs()
@@ -83,7 +83,7 @@ class CellProcessor:
         return StreamCell(join, notes)
 
     def _micro_batch(self, label: int, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pd.DataFrame]:
-        """One cell; without rows, a timer has expired."""
+        """Run one cell. Without rows, a timer has expired."""
         join, began = self._join, time.perf_counter()
         stay_mapped = not join.keeps_to_memory
         kept = CellState(self._manifest, self._place, self._layout, label, self._batch, stay_mapped=stay_mapped)
@@ -92,7 +92,7 @@ class CellProcessor:
         totals = Totals(0, None) if reports is None else reports.totals(share_rows=join.cells_share_rows)
         missing = totals.missing(join.setting.limit)
         results = 0
-        if missing == 0:  # rows that arrive are dropped
+        if missing == 0:  # arriving rows are dropped
             cell.is_over = True
             self._set_timer(cell, rows is not None, now)
             kept.close(cell.to_json(), kept.emitted)
@@ -112,7 +112,7 @@ class CellProcessor:
     def _work(
         self, kept: CellState, cell: Cell[Any], rows: Iterator[pd.DataFrame] | None, now: int, missing: int | None
     ) -> Generator[pd.DataFrame, None, tuple[int, Report]]:
-        """What the operator does, until there are no results `missing`: how many there were, and what to report."""
+        """Run the operator, for at most `missing` results. Returns the number of results, and the report."""
         results = 0
 
         def pack(batch: pa.RecordBatch) -> pd.DataFrame:
@@ -140,7 +140,7 @@ class CellProcessor:
         if self._join.returns_memory:
             still = weakref.ref(operator)
             del operator
-            if still() is not None:  # its parts know each other
+            if still() is not None:  # its objects form reference cycles
                 gc.collect()
             trim_heap()  # the next cell of this task needs the memory
         return results, report
@@ -148,7 +148,7 @@ class CellProcessor:
     def _set_timer(self, cell: Cell[Any], fed: bool, now: int) -> None:
         if not self._join.has_timers:
             return
-        if fed and cell.timer is not None:  # otherwise it is the one that has expired
+        if fed and cell.timer is not None:  # otherwise this timer has just expired
             self._handle.deleteTimer(cell.timer)
         cell.timer = None if cell.is_over else cell.next_timer(now)
         if cell.timer is not None:
@@ -156,5 +156,5 @@ class CellProcessor:
 
 
 def _row(payload: bytes | None, figures: Mapping[str, int | None]) -> pd.DataFrame:
-    # One block of objects: a column of its own for each figure would take more than twice the time.
+    # One block of objects: separate columns for the figures would take more than twice the time.
     return pd.DataFrame([[payload, *map(figures.get, FIGURES)]], columns=["payload", *FIGURES], dtype=object)

@@ -2,11 +2,11 @@
 
     manifest of the last commit --> restore --> the micro-batch --> segments --> the next manifest
 
-The manifest is committed with the micro-batch; until then nothing that the last one names is removed. If the
-micro-batch fails at any point, Spark runs it again from there.
+The manifest is committed with the micro-batch. Until then, nothing that the last manifest names is removed, so Spark
+can repeat a failed micro-batch from there.
 
-Segments mean something only to the join that wrote them. What it is, its layout, is written beside them; the manifest
-has the layout's digest, because what is in the directory may get lost, and may be of another checkpoint.
+Segments can be read only by the join that wrote them. Its definition, the layout, is stored beside them. The manifest
+contains the layout's digest, because the directory may get lost, or belong to another checkpoint.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from dovetail.storage.store import Store
 from dovetail.storage.stored_state import CELL, parse_manifest, write_copy
 
 _written: dict[tuple[str, int], str] = {}
-"""The latest manifest that this process has made of a cell, by the place of its join."""
+"""The latest manifest of each cell written by this process, by the place of its join."""
 
 
 class CellState:
-    """Made anew for each micro-batch. `value` is Spark's: a row with a column."""
+    """Created anew for each micro-batch. `value` is Spark's state: a row with one column."""
 
     def __init__(
         self, value: Any, join: Store, layout: dict[str, Any], cell: int, batch: int, *, stay_mapped: bool = True
@@ -42,7 +42,7 @@ class CellState:
         self._stored: dict[str, Any] | None = None if self._text is None else self._parse(self._text)
         check_layout(join, layout, is_new=self.is_new)
         self._layout = layout_digest(layout)
-        if self._stored is not None and self._stored.get("layout", self._layout) != self._layout:  # 0.2 has none
+        if self._stored is not None and self._stored.get("layout", self._layout) != self._layout:  # 0.2 wrote none
             raise StateError(
                 f"the manifest of cell {cell} in the checkpoint belongs to another join than the state in {join}. "
                 f"Start the query as before, or with a new checkpoint. {RECOVERY}"
@@ -51,7 +51,7 @@ class CellState:
         self.segments = SegmentStore(join / CELL.format(cell), version, stay_mapped=stay_mapped)
 
     def _parse(self, text: str) -> dict[str, Any]:
-        """What this process has written itself need not be checked."""
+        """Parse a manifest. It is not checked if this process has written it."""
         known: dict[str, Any] = json.loads(text) if _written.get((self._join.key, self._cell)) == text else {}
         return known or parse_manifest(text)
 
@@ -61,12 +61,12 @@ class CellState:
 
     @property
     def emitted(self) -> int:
-        """Results of all micro-batches before."""
-        return 0 if self._stored is None else int(self._stored.get("emitted", 0))  # 0.1 does not count them
+        """The number of results of all earlier micro-batches."""
+        return 0 if self._stored is None else int(self._stored.get("emitted", 0))  # 0.1 did not count them
 
     @property
     def notes(self) -> Any:
-        """What was kept besides the operator; None if there is nothing yet."""
+        """The state besides the operator. None if there is none yet."""
         return None if self._stored is None else self._stored["notes"]
 
     def restore(self, operator: Resumable) -> None:
@@ -75,7 +75,7 @@ class CellState:
             operator.restore(Manifest(stored["version"], stored["state"], tuple(stored["segments"])))
 
     def commit(self, manifest: Manifest, notes: Any, emitted: int) -> None:
-        """Keep a snapshot of the operator, and remove segments that no manifest can need."""
+        """Store a snapshot of the operator, and remove segments that no manifest can need."""
         stored = self._stored
         if stored is not None:
             self.segments.sweep(stored["version"], [*stored["segments"], *stored["previous"]])
@@ -93,16 +93,16 @@ class CellState:
         write_copy(self._join, self._cell, text, self._text)
 
     def note(self, notes: Any) -> None:
-        """Keep other notes, with the operator as it was."""
+        """Store other notes, with the operator unchanged."""
         self._update({**(self._stored or {}), "notes": notes})
 
     def close(self, notes: Any, emitted: int) -> None:
-        """Keep no operator: there is nothing more to join. Segments stay, because this attempt may fail."""
+        """Store no operator: there is nothing more to join. Segments are kept, because this attempt may fail."""
         last = self._stored or {"version": 0, "state": None, "segments": [], "previous": []}
         self._update({**last, "notes": notes, "emitted": emitted})
 
     def _update(self, document: dict[str, Any]) -> str:
-        """Let it be committed with the micro-batch; returns it as text."""
+        """Set the state to be committed with the micro-batch. Returns it as text."""
         text = json.dumps({**document, "layout": self._layout})
         self._value.update((text,))
         _written[self._join.key, self._cell] = text
@@ -110,7 +110,7 @@ class CellState:
 
 
 def join_directory(join: CellJoin) -> Store:
-    """Where this query keeps what belongs to a join. The query's id stays the same when it is started again."""
+    """The directory of this query for a join. The query's id does not change when it is restarted."""
     return join.setting.place(_property("sql.streaming.queryId"))
 
 
@@ -120,7 +120,7 @@ def batch_id() -> int:
 
 
 def _property(name: str) -> str:
-    """What Spark tells its tasks of the query."""
+    """A property of the query that Spark passes to its tasks."""
     context = TaskContext.get()
     assert context is not None, "cells are joined inside Spark tasks"
     return str(context.getLocalProperty(name) or "")

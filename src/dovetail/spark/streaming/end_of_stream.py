@@ -1,8 +1,8 @@
-"""The end-of-stream column: the last one of an input, true in the row that says that there are no more.
+"""The end-of-stream column: the last one of an input, true in the marker row after which there are no more rows.
 
-    frame  --SQL of end=--> add_end_column  --marker rows are not packed--> tell_ends: a word to all cells
+    frame  --SQL of end=--> add_end_column  --marker rows are not packed--> tell_ends: a message to all cells
 
-With end="source", the column comes from a source of Dovetail, under a name of its own; results are without it.
+With end="source", the column comes from a Dovetail source under a reserved name, and is removed from results.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dovetail.spark.session.options import SOURCE
 from dovetail.spark.sources.columns import END
 
 MARK = "__dovetail_end"
-LAST = 2**62  # the number of the word among packed rows: it comes after all of them
+LAST = 2**62  # the sequence number of the message among packed rows: after all of them
 
 
 def add_end_column(frame: DataFrame, names: Sequence[str], ends: str, which: str, *, trusted: bool) -> DataFrame:
-    """The frame of an input, with one more column. `ends` reads its first columns by these names."""
+    """Add the end column to the frame of an input. `ends` reads the frame's first columns by these names."""
     if ends == END and END not in names:
         raise InputError(
             f"end={SOURCE!r} needs streams of dovetail-flight or dovetail-postgresql that were read with "
@@ -42,7 +42,7 @@ def add_end_column(frame: DataFrame, names: Sequence[str], ends: str, which: str
 
 
 def tell_ends(pack: Rewrite, number: int, labels: list[int]) -> Rewrite:
-    """Rows whose last column is true are not packed; they become a word to all cells."""
+    """Rows whose last column is true are not packed; they become a message to all cells."""
 
     def pack_and_tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ended = False
@@ -65,5 +65,5 @@ def tell_ends(pack: Rewrite, number: int, labels: list[int]) -> Rewrite:
 
 
 def without_ends(joined: DataFrame, sources: Sequence[str]) -> DataFrame:
-    """The result without the columns of sources that tell their end. `sources`: what its columns are called there."""
+    """The result without the end columns of sources. `sources`: their names in the result."""
     return joined.drop(*(name for name, source in zip(joined.columns, sources, strict=False) if source == END))

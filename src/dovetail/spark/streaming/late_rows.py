@@ -1,6 +1,6 @@
-"""Warnings about late rows: windowed joins drop them, and log their number.
+"""Logs warnings about late rows, which windowed joins drop.
 
-The workers count, Spark adds up, and a listener in the driver's process reads the sum from the progress of each
+The workers count them, Spark adds the counts up, and a listener in the driver reads the sum from the progress of each
 micro-batch.
 """
 
@@ -16,11 +16,11 @@ from dovetail.visible import visible
 
 log = logging.getLogger("dovetail.spark")
 
-LISTENING = "spark.dovetail.warnsOfLateRows"  # noted in the session, which may have several objects in Python
+LISTENING = "spark.dovetail.warnsOfLateRows"  # stored in the session, which may have several Python objects
 
 
 def warn_of_late_rows(spark: SparkSession) -> None:
-    """Let the windowed joins of a session log a warning for each micro-batch that drops rows."""
+    """Make windowed joins of a session log a warning for each micro-batch that drops rows."""
     if spark.conf.get(LISTENING, None) is None:
         add_listener(spark, LateRows())
         spark.conf.set(LISTENING, "true")
@@ -30,7 +30,7 @@ class LateRows:
     """Reads the progress of all queries of a session."""
 
     def started(self, run: str) -> None:
-        """Nothing to say yet."""
+        """Nothing to report yet."""
 
     def progressed(self, progress: Any) -> None:
         for name, row in (progress["observedMetrics"] or {}).items():
@@ -46,4 +46,4 @@ class LateRows:
                 )
 
     def ended(self, run: str, error: str | None) -> None:
-        """Nothing more to say."""
+        """Nothing more to report."""

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 
 class Audience(Protocol):
-    """Whom a session's queries are told to. Calls come from a thread of Spark's."""
+    """A receiver of reports on a session's queries. It is called from a thread of Spark."""
 
     def started(self, run: str) -> None: ...
     def progressed(self, progress: Any) -> None: ...
@@ -17,7 +17,7 @@ class Audience(Protocol):
 
 
 class Listener(StreamingQueryListener):
-    """Passes on what Spark says."""
+    """Forwards Spark's reports."""
 
     def __init__(self, audience: Audience) -> None:
         self._audience = audience

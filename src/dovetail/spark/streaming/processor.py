@@ -1,8 +1,8 @@
-"""What Spark runs for the cells of a join of streams.
+"""The processor that Spark runs for the cells of a streaming join.
 
-Spark unpickles it in two places: in workers, and once more beside the driver when a query starts, where it only asks
-which state there is. So the join itself is unpickled with the first row: the start of a query then takes a second
-instead of three, which the imports take.
+Spark unpickles it in two places: in workers, and beside the driver when a query starts, where it only asks for the
+state's schema. So the join itself is unpickled with the first row. A query then starts in one second instead of three,
+which the imports would take.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA = "manifest string"
 
 
 class Processor(StatefulProcessor):
-    """Passes everything on to the cells' own."""
+    """Forwards all calls to the cells' processor."""
 
     def __init__(self, join: CellJoin) -> None:
         self._pickled: bytes = cloudpickle.dumps(join)  # type: ignore[no-untyped-call]
@@ -58,6 +58,6 @@ class Processor(StatefulProcessor):
 
 @lru_cache(maxsize=32)
 def _unpickled(join: bytes) -> CellJoin:
-    """The join, the same one in all micro-batches that a worker runs: what was derived from its condition is kept."""
+    """The join, shared by all micro-batches of a worker, so that values derived from its condition are cached."""
     found: CellJoin = pickle.loads(join)
     return found

@@ -1,8 +1,8 @@
-"""Figures of joins of streams in Spark's own metrics, for its sinks: Prometheus, Graphite, JMX, CSV.
+"""Publishes figures of streaming joins in Spark's own metrics, for its sinks: Prometheus, Graphite, JMX, CSV.
 
     micro-batch --progress--> JoinMetrics, a listener in the JVM --gauges--> Spark's MetricsSystem --> sinks
 
-Spark does not let Python add to its metrics. The listener is a class in Java, which is compiled in the session.
+Python cannot add to Spark's metrics. The listener is a Java class that is compiled in the session.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _listeners: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # by t
 
 
 def publish_metrics(spark: SparkSession) -> None:
-    """Add the figures of streaming joins to Spark's own metrics, where its sinks find them.
+    """Publish the figures of streaming joins in Spark's own metrics, for Spark's metric sinks.
 
-    From now on, each join of streams of this session is a source of Spark's metrics, called `dovetail.` and the name of
-    the query. Calling it again changes nothing.
+    From now on, each streaming join of this session is a metrics source, named `dovetail.` and the name of the query.
+    Repeated calls have no effect.
 
     Args:
         spark: A classic session.
@@ -57,7 +57,7 @@ def publish_metrics(spark: SparkSession) -> None:
 
 
 def published(spark: SparkSession) -> dict[str, dict[str, float]]:
-    """The figures that sinks see now, by source and name."""
+    """The current figures in the sinks, by source and name."""
     own: Any = spark._jsparkSession
     listener = _listeners.get(spark.sparkContext._gateway, {}).get(str(own.sessionUUID()))
     return {} if listener is None else {name: dict(values) for name, values in dict(listener.values()).items()}

@@ -1,11 +1,11 @@
-"""A query that is started again with another join than its state is of: refused when it starts, rows or not.
+"""Refuses to restart a query with a join that differs from that of its state, even if no rows arrive.
 
-Tasks check the layout of the state, too (cell_state.py), but only when there is something to do, and what they raise
-comes wrapped in Java's errors. The id of a query, and with it the place of its state, is known when it has started:
+Tasks check the layout of the state as well (cell_state.py), but only when there is work, and their errors are wrapped
+in Java's. The id of a query, and so the place of its state, is known once it has started:
 
     join_streams  --the layout, and a mark in the plan--> writeStream.start()  --query's id--> state_dir/<id>: the same?
 
-In a Connect session, and where this process does not reach the state, it is left to the tasks.
+In a Connect session, or if this process cannot access the state, only the tasks check it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _joins: dict[str, CellJoin] = {}
 
 
 def marked(rewrite: Rewrite, join: CellJoin) -> Rewrite:
-    """The function for mapInArrow under a name that tells the join, which Spark shows in plans."""
+    """The function for mapInArrow under a name that identifies the join. Spark shows it in plans."""
     known = [str(join.setting.state_dir), join.setting.metrics, join.layout]
     mark = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
     _joins[mark] = join
@@ -45,21 +45,21 @@ def marked(rewrite: Rewrite, join: CellJoin) -> Rewrite:
 
 
 def check_state(frame: DataFrame, query: str) -> None:
-    """Refuse state of that query which other joins than those of the frame have made."""
+    """Refuse state of that query that was written by other joins than those of the frame."""
     for mark in MARKS.findall(frame._jdf.queryExecution().analyzed().toString()):
         if mark in _joins:
             setting, layout = _joins[mark].setting, _joins[mark].layout
             place = setting.place(query)
             try:
                 text = place.get(LAYOUT)
-            except (OSError, DovetailError):  # tasks may reach it
+            except (OSError, DovetailError):  # tasks may have access to it
                 continue
             if text is not None:
                 compare_layouts(place, text, layout)
 
 
 def _watch_starts() -> None:
-    """Let queries of classic sessions be checked. There is no hook for it: what listeners raise, Spark logs."""
+    """Check queries of classic sessions at their start. There is no hook: Spark only logs what listeners raise."""
     for name in ("start", "toTable"):
         method = getattr(DataStreamWriter, name)
         if getattr(method, "__module__", None) != __name__:

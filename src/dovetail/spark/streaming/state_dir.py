@@ -1,4 +1,4 @@
-"""Where a streaming join keeps its manifests and segments, and the check that the segments belong to it."""
+"""The directory where a streaming join keeps manifests and segments, and the check that these belong to the join."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _shared(given: str | None, spark: SparkSession) -> SharedDirectory:
 def table_directory(given: str | None, spark: SparkSession) -> Store:
     """A new place in the state directory, for the copy of a table that is joined with a stream.
 
-    Queries of a Connect server may outlive its clients, so that a client does not remove it.
+    Queries of a Connect server may outlive its clients, so a client does not remove it.
     """
     shared = _shared(given, spark)
     if is_connect(spark) or not shared.is_seen:
@@ -63,22 +63,22 @@ def table_directory(given: str | None, spark: SparkSession) -> Store:
 
 
 def layout_digest(layout: dict[str, Any]) -> str:
-    """Short for a layout. Manifests have it, so that state and checkpoint are known to belong together."""
+    """A digest of a layout. Manifests contain it, to check that state and checkpoint belong together."""
     return hashlib.sha256(json.dumps(layout, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def check_layout(join: Place, layout: dict[str, Any], *, is_new: bool = True) -> None:
-    """Write down how the state of a join is laid out, or see that it is still laid out so.
+    """Store the layout of a join's state, or check that it is unchanged.
 
-    `is_new`: no manifest is known, so that there may be no layout yet. Of a store, a worker asks once: it is asked for
-    every cell.
+    `is_new`: no manifest is known, so there may be no layout yet. It is called for every cell, but a worker asks an
+    object store only once.
     """
     place = open_store(join)
     if _known_layouts.get(place.key) == layout:
         return
     text = place.get(LAYOUT)
     if text is None:
-        # A cell begins its directory after the layout was written: where there is one, look for the layout again.
+        # A cell creates its directory after the layout was written. If there is one, read the layout again.
         has_cells = bool(place.folders())
         text = place.get(LAYOUT) if has_cells else None
         if text is None and (has_cells or not is_new):
@@ -88,7 +88,7 @@ def check_layout(join: Place, layout: dict[str, Any], *, is_new: bool = True) ->
             )
     if text is None:
         place.prepare()
-        place.put(LAYOUT, json.dumps(layout).encode(), durable=True)  # several tasks may, all with the same content
+        place.put(LAYOUT, json.dumps(layout).encode(), durable=True)  # several tasks may do so, with the same content
         text = place.get(LAYOUT) or b""
     compare_layouts(place, text, layout)
     if place.path is None:
@@ -96,13 +96,13 @@ def check_layout(join: Place, layout: dict[str, Any], *, is_new: bool = True) ->
 
 
 def compare_layouts(place: Store, text: bytes, layout: dict[str, Any]) -> None:
-    """Refuse state whose layout, which was read there, is that of another join."""
+    """Refuse state with the layout of another join."""
     try:
         stored = json.loads(text)
     except ValueError as error:
         raise StateError(f"{place / LAYOUT} is damaged: {error}. {RECOVERY}") from error
     name, parameters = present_name(stored.get("algorithm", ""), stored.get("parameters", {}))
-    if name != stored.get("algorithm", ""):  # as up to 0.2
+    if name != stored.get("algorithm", ""):  # as in releases up to 0.2
         stored = {**stored, "algorithm": name, "parameters": parameters}
     if stored != layout:
         names = [*layout, *(name for name in stored if name not in layout)]
@@ -115,10 +115,10 @@ def compare_layouts(place: Store, text: bytes, layout: dict[str, Any]) -> None:
 
 
 def use_rocksdb(spark: SparkSession) -> None:
-    """Let the session keep state in RocksDB, unless it uses a provider of its own.
+    """Make the session use RocksDB for state, unless it has a provider of its own.
 
-    Spark's default provider cannot run the operator that joins streams, and only says so when the query has started.
-    A cell keeps one small row there: to commit the change takes a third of the time that a snapshot takes.
+    Spark's default provider cannot run the operator that joins streams, and reports it only after the query has
+    started. A cell stores one small row there: committing the change takes a third of the time of a snapshot.
     """
     if spark.conf.get(PROVIDER) == DEFAULT_PROVIDER:
         spark.conf.set(PROVIDER, ROCKSDB_PROVIDER)
@@ -127,9 +127,9 @@ def use_rocksdb(spark: SparkSession) -> None:
 
 
 def cap_arrow_batch_bytes(spark: SparkSession, nbytes: int) -> None:
-    """Let the session hand rows to Python workers in smaller batches, where they are larger: 64 MB unless set.
+    """Make the session pass rows to Python workers in smaller batches, if they are larger: 64 MB unless set.
 
-    A worker holds two of them, and a copy: more than the whole memory of a join, if that is small.
+    A worker holds two of them and a copy, which is more than the whole memory of a join with a small budget.
     """
     if parse_bytes(str(spark.conf.get(AT_ONCE))) > nbytes:
         spark.conf.set(AT_ONCE, str(nbytes))

@@ -1,9 +1,10 @@
-"""The best partners of a stream's rows in a table at rest: the table is copied once, every micro-batch looks rows up.
+"""Finds the best partners of a stream's rows in a table at rest. The table is copied once, and every micro-batch probes
+it.
 
-    table   --cut into ranges of a key--> parts: segments, zone maps                        once, when the join is made
+    table   --divided by ranges of a key--> parts: segments, zone maps                      once, when the join is made
     stream  --the best of each part, then of all parts--> a streaming DataFrame             in every micro-batch
 
-A task has all of the table before it: there is no state, no shuffle and no watermark. Parts that no row of a
+Every task can read the whole table, so there is no state, no shuffle and no watermark. Parts that no row of a
 micro-batch can match are not read.
 """
 
@@ -49,7 +50,7 @@ class StaticBest:
 
 
 def plan_best_of_table(asked: FrameJoin, plan: JoinPlan, best: Best) -> Planned:
-    """A stream on the left, a table on the right, which is sampled for it."""
+    """The plan of a join of a stream on the left and a table on the right, which is sampled."""
     sample = sample_side(asked.bound.frames[Side.RIGHT], asked.bound.condition, Side.RIGHT)
     kept = f"r, {sample.rows:,} rows: read once, when the join is made; micro-batches look their rows up"
     return Planned(replace(plan, table=kept), lambda: _join_with_table(asked, plan, best, sample))
@@ -89,7 +90,7 @@ def _results(
     near = [part for part in join.parts if can_match(reach, part.zone)]
     rights = [read_part(store, part) for part in near]
     with allow_threads(1):
-        if len(rights) > 1:  # of each part those that are the best there
+        if len(rights) > 1:  # the best of each part are candidates
             firsts = [best_partners(join.condition, static.best, batch, rows).found.rights for rows in rights]
             rights = [take_rows(rows, np.unique(first)) for rows, first in zip(rights, firsts, strict=True)]
         right = one_batch(rights, join.condition.schema(Side.RIGHT))

@@ -1,11 +1,11 @@
-"""Joins of a stream with a table at rest: the table is sorted once, and every micro-batch probes it.
+"""Joins a stream with a table at rest. The table is sorted once, and every micro-batch probes it.
 
-    table   --cut into ranges of a key--> parts: rows and orders as segments, zone maps     once, when the join is made
+    table   --divided by ranges of a key--> parts: rows and orders as segments, zone maps   once, when the join is made
     stream  --probe each part that can match--> a streaming DataFrame                       in every micro-batch
 
-A task has all of the table before it, so that it can tell alone which of its rows have a partner: there is no state, no
-shuffle and no watermark. Segments are memory-mapped; the workers of a machine share their pages, and keep them mapped
-between micro-batches. In memory is one part at a time, where rows cannot be kept sorted for probes.
+Every task can read the whole table, so it can tell which of its rows have a partner: there is no state, no shuffle and
+no watermark. Segments are memory-mapped. The workers of a machine share their pages, and keep them mapped between
+micro-batches. If rows cannot be kept sorted for probes, one part at a time is loaded into memory.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from dovetail.storage.segments import SegmentStore
 PART_ROWS = 1 << 20
 PART_BYTES = 1 << 26
 MOST_PAIRS, FEWEST_PAIRS = 1 << 20, 1 << 12  # found at a time
-PAIRS_SHARE = 64  # at most one pair for 64 bytes of the budget at a time
+PAIRS_SHARE = 64  # at most one pair per 64 bytes of the budget at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class TablePart:
     """Some rows of the table, as segments."""
 
     rows: Block
-    orders: tuple[Block, ...]  # one for each two keys that probes can use; none, if they sort anew
+    orders: tuple[Block, ...]  # one for every two keys that probes can use; none if they sort anew
     zone: Zone | None
 
 
@@ -96,7 +96,7 @@ class StaticJoin:
 
 
 def plan_with_table(asked: FrameJoin) -> Planned:
-    """How a stream and a table at rest are joined; the table is sampled for it."""
+    """The plan of a join of a stream and a table at rest, which is sampled."""
     table = Side.RIGHT if asked.inputs[0].isStreaming else Side.LEFT
     plan = asked.plan(InputFacts("stream", on_spark=True, table=table))
     bound = asked.bound
@@ -120,11 +120,11 @@ def _join_with_table(asked: FrameJoin, plan: JoinPlan, sample: Sample) -> DataFr
     return after_join(joined, bound, fields)
 
 
-# The table, once.
+# The table, read once.
 
 
 class Ranges:
-    """Cuts a table into ranges of a key, or by turns where no key has codes. Rows that cannot match are left out."""
+    """Divides a table by ranges of a key, or round-robin if no key has codes. Rows that cannot match are left out."""
 
     def __init__(self, join: StaticJoin, sample: Sample, cells: int) -> None:
         self._condition = join.condition
@@ -168,7 +168,7 @@ def prepare_table(bound: Bound, join: StaticJoin, sample: Sample) -> tuple[Table
 
 
 def part_writer(join: StaticJoin) -> Rewrite:
-    """A function for mapInArrow from packed rows of the table to descriptions of the parts that it has written."""
+    """A function for mapInArrow that writes packed rows of the table as parts, and returns their descriptions."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         condition, store = join.condition, BlockStore(join.directory)
@@ -183,7 +183,7 @@ def part_writer(join: StaticJoin) -> Rewrite:
 
 
 def pieces(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows; those of batches that are too large in several."""
+    """The same rows, with large batches divided."""
     for batch in batches:
         yield from slices(batch, fitting_rows(batch, most_bytes=most_bytes))
 
@@ -196,7 +196,7 @@ def read_part(store: SegmentStore, part: TablePart) -> pa.RecordBatch:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """What is missing or damaged, with what to do."""
+    """Raise errors about missing or damaged segments with advice."""
     try:
         yield
     except StateError as error:
@@ -240,7 +240,7 @@ class _LoadedTable:
         self._store = SegmentStore(join.directory, 0, stay_mapped=join.memory_bytes is None)
 
     def probe(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """What rows of the stream give."""
+        """The results of rows of the stream."""
         join, work = self._join, self._join.work
         partnered = np.zeros(batch.num_rows, np.bool_)
         probes, reach = self._builder.probing(batch), self._zones.reach(batch)
@@ -260,7 +260,7 @@ class _LoadedTable:
         yield from work.leave(join.stream, batch, partnered)
 
     def _load(self, part: TablePart, probes: pa.RecordBatch) -> SortedPart:
-        """A part; where rows are sorted in several ways, in the one that suits the probes."""
+        """Load a part. If rows are sorted in several ways, in the order that suits the probes."""
         batch = read_part(self._store, part)
         if not part.orders:
             return self._builder.keep(batch)

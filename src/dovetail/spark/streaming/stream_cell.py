@@ -1,13 +1,13 @@
-"""A cell of a join of streams without a window: one operator, one micro-batch at a time.
+"""A cell of a streaming join without a window: one operator, one micro-batch at a time.
 
-    rows arrived        arrive, then end the inputs that a marker row ends; react in the time that is left
+    rows arrived        arrive, then end the inputs with a marker row; react in the remaining time
     a timer expired     no input for this cell: react in slices until there is no pending work; then report every second
                         that the cell waits, without loading its state
-    all inputs ended    react likewise, then clean up; the cell is finished
-    limit reached       rows that arrive are dropped; the cell is finished
+    all inputs ended    react in the same way, then clean up; the cell is finished
+    limit reached       arriving rows are dropped; the cell is finished
 
-Timers are for operators that leave work for later, and for streams that end: it must be told from a stall. They expire
-in every micro-batch, with input for other cells or without. How long a cell reacts is in pace.py.
+Timers are used by operators with deferred work, and by streams that end, to distinguish the end from a stall. They
+expire in every micro-batch, with or without input for other cells. pace.py decides how long a cell reacts.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from dovetail.spark.streaming.pace import Pace
 from dovetail.spark.streaming.stream_join import StreamJoin
 from dovetail.storage.blocks import BlockStore
 
-REST_S = 5.0  # of a micro-batch, when all inputs have ended and nothing can come that would have to wait
+REST_S = 5.0  # per micro-batch, after all inputs have ended: no arriving row has to wait then
 HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
 
 
 class StreamCell(Cell[StreamJoin]):
-    """Joins what has come so far; works in the background while nothing comes."""
+    """Joins arriving rows, and works in the background while none arrive."""
 
     def __init__(self, join: StreamJoin, notes: dict[str, Any] | None) -> None:
         super().__init__(join)
@@ -47,8 +47,8 @@ class StreamCell(Cell[StreamJoin]):
         self.timer = noted.get("timer")
         self.usage = Usage(**{field.name: noted.get(field.name, 0) for field in fields(Usage)})
         self.state_bytes = noted.get("state_bytes", 0)
-        self._more: bool = noted.get("more", True)  # whether something is left to do
-        self._pace = Pace(**noted.get("pace", {}))  # 0.1.0 has none
+        self._more: bool = noted.get("more", True)  # whether there is work left
+        self._pace = Pace(**noted.get("pace", {}))  # 0.1.0 wrote none
         self._arrived: list[int] | None = noted.get("arrived")  # rows by input; 0.1 did not count them
 
     def to_json(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class StreamCell(Cell[StreamJoin]):
         return now + (1 if self._more else HEARTBEAT_MS)
 
     def estimate(self, emitted: int) -> Estimate | None:
-        """Once its inputs have ended: only then their sizes are known."""
+        """The estimate, once the inputs have ended: their sizes are unknown before."""
         if self.is_over:
             return Estimate(emitted, emitted, emitted, CONFIDENCE)
         arrived = self._arrived
@@ -91,7 +91,7 @@ class StreamCell(Cell[StreamJoin]):
         return super().figures() | {"reactive": self.reactive, "finished": int(self.is_over)}
 
     def _arrive(self, rows: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
-        """Rows arrive; then inputs end, because a marker may come before rows of another partition."""
+        """Join arriving rows, then end inputs: a marker may come before rows of another partition."""
         ends = set()
         for frame in rows:
             for number, payload in zip(frame["side"], frame["payload"], strict=True):
@@ -105,7 +105,7 @@ class StreamCell(Cell[StreamJoin]):
         self._end(ends)
 
     def _react(self) -> Iterator[pa.RecordBatch]:
-        """Do a slice of pending work; once there is none and all inputs have ended, clean up."""
+        """Do a slice of pending work. If there is none and all inputs have ended, clean up."""
         now, join = time.time(), self._join
         deadline = self._pace.deadline(now, join.setting.latency_s, join.cells_per_core)
         if all(self.ended):
@@ -126,7 +126,7 @@ class StreamCell(Cell[StreamJoin]):
             self.is_over = True
 
     def _end(self, numbers: Iterable[int]) -> None:
-        """These inputs have ended. What is missing then is for background work to find."""
+        """End these inputs. Background work finds the remaining results."""
         for number in sorted(numbers):
             if not self.ended[number]:
                 self._driver.end(number)

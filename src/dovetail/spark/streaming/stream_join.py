@@ -1,4 +1,4 @@
-"""What the workers need to know of a join of streams."""
+"""The description of a streaming join that is sent to the workers."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ from dovetail.storage.budget import Budget
 from dovetail.storage.open_store import Place, open_store
 from dovetail.storage.store import Store
 
-FORMAT = 4  # of the segments, with the hashes in them: to be raised when a release writes others
+FORMAT = 4  # of the segments, including hashes; increase it when a release changes the format
 BATCH_ROWS = 1 << 16
 SMALL_BYTES = 1 << 23
 ROW_SHARE = 3 / 4
-"""The part of a cell's memory for rows. The rest is for copies of rows that arrive, are evicted or stay."""
-PACKS = 32  # that a budget holds at least
+"""The share of a cell's memory for rows. The rest is for copies of rows that arrive, are evicted or are kept."""
+PACKS = 32  # minimum number of packs that fit in a budget
 SMALLEST_PACK = 1 << 20
 
 
 Clock = OneOf["ProcessingTime", "EventTime", "None"]
-"""Spark's names of what the timers of a stateful operator go by."""
+"""Spark's names for the time modes of a stateful operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where and how a join of streams runs, whatever it joins."""
+    """Where and how a streaming join runs, independent of its condition."""
 
     partitions: int  # of Spark's state store
     state_dir: Place
     metrics: str  # the name of our figures in the query's progress, and of the join in the state directory
-    has_ends: bool = False  # the last column of each input tells rows that are none, but say that it has ended
-    ends_when_idle: bool = False  # the first micro-batch without input is the end of all inputs
-    latency_s: float = LATENCY_S  # about how long a row may wait to be joined with those in memory
-    cores: int = 1 << 20  # that run tasks at once; by default, as many as there are tasks
-    limit: int | None = None  # results of all cells together; then they stop
+    has_ends: bool = False  # the last column of each input marks end-of-stream rows
+    ends_when_idle: bool = False  # the first micro-batch without input ends all inputs
+    latency_s: float = LATENCY_S  # approximate maximum time until a row is joined with those in memory
+    cores: int = 1 << 20  # number of parallel tasks; by default no limit
+    limit: int | None = None  # results of all cells together, after which they stop
 
     def place(self, query: str) -> Store:
-        """Where a query keeps what belongs to the join. Its id stays the same when it is started again."""
+        """The place of a query's data for the join. The query's id does not change when it is restarted."""
         return open_store(self.state_dir) / query / quote(self.metrics, safe="")
 
 
-@dataclass(frozen=True)  # no slots: what follows from the fields is computed once, cells ask for it all the time
+@dataclass(frozen=True)  # no slots: derived values are cached, since cells ask for them all the time
 class CellJoin(ABC):
-    """A join of streams whose rows come to cells, within a window or not: all that its workers need to know."""
+    """A streaming join whose rows are sent to cells, windowed or not, with everything that workers need."""
 
     plan: JoinPlan
     drop: tuple[int, ...]  # key columns at the end of each input that are not part of the result
@@ -68,17 +68,17 @@ class CellJoin(ABC):
     @property
     @abstractmethod
     def labels(self) -> list[int]:
-        """One per cell, such that Spark spreads them evenly."""
+        """One per cell, such that Spark distributes them evenly."""
 
     @property
     @abstractmethod
     def layout(self) -> dict[str, Any]:
-        """All that must stay the same for the state to mean the same. Ready for JSON."""
+        """Everything that must stay the same for the state to be valid. Ready for JSON."""
 
     @property
     @abstractmethod
     def has_timers(self) -> bool:
-        """Whether there may be something to do while nothing arrives."""
+        """Whether there may be work while nothing arrives."""
 
     @abstractmethod
     def packer(self, number: int) -> Rewrite:
@@ -86,22 +86,22 @@ class CellJoin(ABC):
 
     @cached_property
     def clock(self) -> Clock:
-        """What its timers go by."""
+        """The time mode of its timers."""
         return "ProcessingTime" if self.has_timers else "None"
 
     @cached_property
     def keeps_to_memory(self) -> bool:
-        """Whether what does not fit is spilled."""
+        """Whether rows beyond the budget are spilled."""
         return self.plan.memory_bytes is not None and self.plan.spec.spills
 
     @property
     def returns_memory(self) -> bool:
-        """Whether what a cell has freed goes back to the system before the next one runs."""
+        """Whether memory freed by a cell is returned to the system before the next one runs."""
         return False
 
     @property
     def keeps_reports(self) -> bool:
-        """Whether cells tell each other what they have emitted."""
+        """Whether cells report to each other how many results they have emitted."""
         return self.setting.limit is not None
 
     @property
@@ -110,14 +110,16 @@ class CellJoin(ABC):
 
     @cached_property
     def pack_bytes(self) -> int:
-        """Bytes of rows that travel as one. There are several copies of them for a moment: a budget allows for few."""
+        """Maximum bytes of rows packed together. Several copies exist for a moment, so small budgets need small
+        packs.
+        """
         memory_bytes = self.plan.memory_bytes
         if memory_bytes is None or not self.keeps_to_memory:
             return PACK_BYTES
         return min(PACK_BYTES, max(SMALLEST_PACK, memory_bytes // PACKS))
 
     def check(self) -> None:
-        """Wrong parameters of the operator raise before the query starts."""
+        """Raise errors about parameters of the operator before the query starts."""
         self.plan.make_operator(self.workspace(BlockStore(), Counters()))
 
     def workspace(self, blocks: BlockStore, counters: Counters) -> Workspace:
@@ -127,29 +129,31 @@ class CellJoin(ABC):
 
     @property
     def _row_bytes(self) -> int | None:
-        """For rows."""
+        """The memory for rows."""
         return self.plan.memory_bytes
 
     @property
     def _parameters(self) -> dict[str, Any]:
-        """Those of the operator that are not in the plan."""
+        """The operator's parameters that are not in the plan."""
         return {}
 
 
 @dataclass(frozen=True)
 class StreamJoin(CellJoin):
-    """A join of two streams or of several, without a window."""
+    """A join of two or more streams, without a window."""
 
     router: Router | Hypercube
 
     @property
     def inputs(self) -> int:
-        """How many there are; they go by number."""
+        """The number of inputs. They are identified by number."""
         return len(self.plan.graph.aliases)
 
     @property
     def _row_bytes(self) -> int | None:
-        """For rows. Of little memory all: operators need some blocks, and copies are small beside the worker itself."""
+        """The memory for rows. A small budget is used entirely: operators need some blocks, and the worker is far
+        larger.
+        """
         memory_bytes = self.plan.memory_bytes
         return None if memory_bytes is None else max(int(ROW_SHARE * memory_bytes), min(memory_bytes, SMALL_BYTES))
 
@@ -176,7 +180,7 @@ class StreamJoin(CellJoin):
 
     @cached_property
     def cells_per_core(self) -> int:
-        """How many cells run one after the other."""
+        """The number of cells that run one after the other."""
         return -(-self.router.cells // min(self.setting.partitions, self.setting.cores))
 
     @property
@@ -192,17 +196,17 @@ class StreamJoin(CellJoin):
 
     @cached_property
     def layout(self) -> dict[str, Any]:
-        """How state is laid out, ready for JSON. The number of partitions decides on the labels of cells."""
+        """The layout of the state, ready for JSON. The number of partitions determines the labels of cells."""
         fixed = {"format": FORMAT, "algorithm": self.plan.operator.name, "cells": self.router.cells}
         if self.plan.parameters:
             fixed["parameters"] = dict(self.plan.parameters)
         if self.setting.limit is not None:
-            fixed["limit"] = self.setting.limit  # cells that have reached it keep no state for a larger one
+            fixed["limit"] = self.setting.limit  # cells that reached it keep no state for a larger one
         return {**fixed, **self._join_type, "partitions": self.setting.partitions, **self.state_signature}
 
     @property
     def state_signature(self) -> dict[str, Any]:
-        """What must stay the same for the state to mean the same, besides the setting."""
+        """What must stay the same for the state to be valid, besides the setting."""
         columns = {
             alias: [[field.name, str(field.type)] for field in schema]
             for alias, schema in self.plan.graph.schemas.items()

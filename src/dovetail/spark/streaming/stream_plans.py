@@ -1,4 +1,4 @@
-"""How a join of two streams is planned: within a window, which may follow from watermarks, or without one."""
+"""Plans joins of two streams: within a window, which may follow from watermarks, or without one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dovetail.window import Window
 
 
 def plan_streams(asked: FrameJoin, window: Window | None) -> Planned:
-    """How two streams are joined."""
+    """The plan of a join of two streams."""
     inputs, bound, request = asked.inputs, asked.bound, asked.request
     if request.limit is not None and bound.after:
         raise PlanError(
@@ -52,7 +52,7 @@ def plan_streams(asked: FrameJoin, window: Window | None) -> Planned:
 
 
 def checked_window(window: Window | None, left: DataFrame, right: DataFrame) -> Window:
-    """The window of two streams, which takes its delay from their watermarks."""
+    """The window of two streams. It takes its delay from their watermarks."""
     if window is None:
         raise InputError("streams need a window here: dovetail.window(rows=…) or dovetail.window(time=…, on=…).")
     return with_delays(window, (left, right))
@@ -61,7 +61,7 @@ def checked_window(window: Window | None, left: DataFrame, right: DataFrame) -> 
 def stream_setting(
     frame: DataFrame, request: Request, has_ends: bool = False, ends_when_idle: bool = False, limit: int | None = None
 ) -> Setting:
-    """Where and how a join of streams runs. Its session is prepared for the state."""
+    """Where and how a streaming join runs. Also prepares the session for the state."""
     spark = frame.sparkSession
     use_rocksdb(spark)
     where = (shuffle_partitions(frame), state_directory(request.state_dir, spark), request.metrics)
@@ -78,7 +78,7 @@ def _plan_unbounded(asked: FrameJoin, plan: JoinPlan) -> Planned:
         router = HashRouter(condition, cells)
         choice = Choice("hash", "equal keys share a cell, one per state partition")
     else:
-        # No row of a full join may be copied: whether it has a partner at all is for one cell to say.
+        # No row of a full join may be copied, since one cell must tell whether it has a partner at all.
         router, choice = one_bucket(condition, 1 if plan.how is JoinType.FULL else cells, (1, 1), unique_side(plan.how))
     plan = replace(plan, router=choice, cells=router.cells, tasks=router.cells)
     return Planned(plan, lambda: _join_unbounded(asked, plan, router))
@@ -119,7 +119,7 @@ def _plan_windowed(asked: FrameJoin, plan: JoinPlan, window: Window) -> Planned:
 
 
 def window_join(asked: FrameJoin, plan: JoinPlan, window: Window) -> WindowJoin:
-    """What the workers of a windowed join need to know. A stream that is joined with itself is read once."""
+    """The description of a windowed join for the workers. A stream that is joined with itself is read once."""
     inputs, bound, request = asked.inputs, asked.bound, asked.request
     setting = stream_setting(inputs[0], request, limit=request.limit)
     cells = window_cells(bound.condition, plan.how, request.cells or setting.partitions)

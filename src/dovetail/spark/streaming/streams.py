@@ -1,4 +1,4 @@
-"""Joins of streams: one stateful operator per cell, state as immutable segments.
+"""Streaming joins: one stateful operator per cell, with state in immutable segments.
 
     left  --route, pack--+
                          +--> groupBy(cell).transformWithStateInPandas --> unpack --> a streaming DataFrame
@@ -6,12 +6,12 @@
                                   +-- state store: the manifest (a few hundred bytes, committed with the micro-batch)
                                   +-- state_dir:   segments, written before the manifest that names them
 
-A micro-batch restores the operator from the manifest, lets the new rows arrive, freezes what is new into segments and
-stores the next manifest (cell_state.py). One processor runs all cells (cell_processor.py);
-what a cell does is in stream_cell.py, within windows in window_cell.py.
+A micro-batch restores the operator from the manifest, processes arriving rows, writes new state to segments and stores
+the next manifest (cell_state.py). One processor runs all cells (cell_processor.py). The work of a cell is in
+stream_cell.py, and for windows in window_cell.py.
 
-`end` recognises each input's end-of-stream marker row; marker rows are not joined, they tell all cells that their input
-has ended.
+`end` recognises each input's end-of-stream marker row. Marker rows are not joined; they notify all cells that their
+input has ended.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dovetail.storage.allocator import stay_small, trim_heap
 
 
 def join_streams(frames: Sequence[DataFrame], join: CellJoin, schema: StructType) -> DataFrame:
-    """The join as a streaming DataFrame, for any sink. Where inputs tell their end, each has one more column."""
+    """The join as a streaming DataFrame, for any sink. Inputs that signal their end have an additional column."""
     join.check()
     if join.keeps_to_memory:
         cap_arrow_batch_bytes(frames[0].sparkSession, join.pack_bytes)
@@ -62,7 +62,7 @@ def join_streams(frames: Sequence[DataFrame], join: CellJoin, schema: StructType
     name = join.setting.metrics
     try:
         watched = joined.observe(name, *_over_cells(join))
-    except AnalysisException as error:  # its name is also the name of its state, so that it must be unique
+    except AnalysisException as error:  # the name is also that of its state, so it must be unique
         raise PlanError(
             f"a query has two joins called {name!r}: give one of them another name, as in metrics='second'."
         ) from error
@@ -78,7 +78,7 @@ def _over_cells(join: CellJoin) -> Iterator[Column]:
 
 
 def _small(rewrite: Rewrite) -> Rewrite:
-    """The same function for mapInArrow, in a worker that stays small."""
+    """The same function for mapInArrow, in a worker whose memory stays small."""
 
     def rewritten(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stay_small()
@@ -89,15 +89,15 @@ def _small(rewrite: Rewrite) -> Rewrite:
 
 
 def _unpacker(*, small: bool) -> Rewrite:
-    """A function for mapInArrow that has a name of its own."""
+    """A function for mapInArrow with a distinct name."""
     return _small(unpack) if small else lambda batches: unpack(batches)
 
 
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Packed results as rows."""
+    """Unpack results into rows."""
     for batch in batches:
         yield from _unpack_rows(batch)
-        del batch  # or the next one would be read while it is still there
+        del batch  # freed before the next one is read
     freeze_modules()
 
 

@@ -1,17 +1,17 @@
-"""The watermarks of streams: the delay given to `withWatermark`, and what follows from it.
+"""Reads the watermarks of streams: the delay given to `withWatermark`, and the limits on state that follow from it.
 
-`withWatermark` notes the delay at the event-time column. Projections, filters and renaming keep the note, expressions
-over the column lose it, and Connect sessions show it, too.
+`withWatermark` stores the delay in the metadata of the event-time column. Projections, filters and renaming keep it,
+expressions over the column lose it. It is also visible in Connect sessions.
 
-A window of time takes its delay from the watermarks. Without a window, a condition that bounds event time says how long
-rows can have partners, by the rules of Spark's own joins of streams:
+A time window takes its delay from the watermarks. Without a window, a condition that bounds event time limits how long
+rows can have partners, by the same rules as in Spark's own streaming joins:
 
-    l.ts >= r.ts + c, watermark W on r.ts     rows of l leave at l.ts <= W + c - 1 ms
-    l.ts >  r.ts + c, watermark W on r.ts     rows of l leave at l.ts <= W + c
-    l.ts =  r.ts, watermark W on either       rows of both leave at ts <= W
+    l.ts >= r.ts + c, watermark W on r.ts     rows of l expire at l.ts <= W + c - 1 ms
+    l.ts >  r.ts + c, watermark W on r.ts     rows of l expire at l.ts <= W + c
+    l.ts =  r.ts, watermark W on either       rows of both expire at ts <= W
 
-The time of a window, as `groupBy(window(…))` makes it, is its end, as in Spark. The condition reads it from a computed
-column: `ends` are their names.
+The time of a window from `groupBy(window(…))` is its end, as in Spark. The condition reads it from a computed column;
+`ends` are the names of these columns.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def with_delays(window: Window, inputs: tuple[DataFrame, DataFrame]) -> Window:
 
 
 def other_watermarks(window: Window, inputs: tuple[DataFrame, DataFrame]) -> tuple[str, ...]:
-    """Advice on watermarks that say nothing of the window's event time, being of another column."""
+    """Advice on watermarks that do not apply to the window's event time, because they are on another column."""
     if window.on is None or window.delay_given or window.limits is not None:
         return ()
     return tuple(
@@ -51,7 +51,7 @@ def other_watermarks(window: Window, inputs: tuple[DataFrame, DataFrame]) -> tup
 
 
 def bounded_window(condition: Condition, inputs: tuple[DataFrame, DataFrame], ends: Columns) -> Window | None:
-    """What the condition and the watermarks make of event time; None if they bound nothing."""
+    """The limits on event time from the condition and the watermarks. None if there are none."""
     bounds = [bound for one in time_bounds(condition) for bound in (one, _mirrored(one))]
     delays = [_event_times(inputs[side], ends[side]) for side in Side]
     left, right = (_mark([bound.left for bound in bounds[side::2]], delays[side]) for side in Side)
@@ -78,7 +78,7 @@ def bounded_window(condition: Condition, inputs: tuple[DataFrame, DataFrame], en
 
 
 def _event_times(frame: DataFrame, end: str | None) -> dict[str | None, int]:
-    """Delays of watermarks by the columns that the condition reads times from, in microseconds."""
+    """Delays of watermarks in microseconds, by the columns from which the condition reads times."""
     marked = [field for field in frame.schema.fields if DELAY_MS in field.metadata]
     return {_time_name(f, end): 1000 * int(f.metadata[DELAY_MS]) for f in marked if not is_window(f) or end is not None}
 
@@ -88,7 +88,7 @@ def _time_name(field: StructField, end: str | None) -> str | None:
 
 
 def _mark(bounded: list[str], delays: Mapping[str | None, int]) -> str | None:
-    """The column with the watermark. A window and its `window_time` have the same: the one that is bounded."""
+    """The column with the watermark. A window and its `window_time` share one, so the bounded column is used."""
     return next((name for name in delays if name in bounded), next(iter(delays), None))
 
 
@@ -98,7 +98,7 @@ def _mirrored(bound: TimeBound) -> TimeBound:
 
 
 def _leaving(bounds: Sequence[TimeBound], mark: str | None, other: str | None) -> tuple[str, int] | None:
-    """By bounds on own - other time: the column, and how far before or behind the other's watermark its rows leave."""
+    """From bounds on own - other time: the column, and the offset from the other's watermark at which rows expire."""
     useful = [bound for bound in bounds if bound.below and bound.right == other]
     if not useful:
         same = mark is not None and any(bound.equal and bound.left == mark and not bound.offset for bound in bounds)
@@ -113,7 +113,7 @@ def _preferred(columns: list[str], mark: str | None) -> str:
 
 
 def _offset(bound: TimeBound) -> int:
-    """In whole milliseconds, and a millisecond less where rows at the bound can still match, as in Spark."""
+    """The bound in whole milliseconds; one less if rows at the bound can still match, as in Spark."""
     whole = bound.offset // MILLISECOND * MILLISECOND
     return whole if bound.strict or bound.equal else whole - MILLISECOND
 
@@ -121,10 +121,10 @@ def _offset(bound: TimeBound) -> int:
 def event_time_fields(
     fields: list[StructField], inputs: tuple[DataFrame, DataFrame], ends: Columns, window: Window | None, how: JoinType
 ) -> list[StructField]:
-    """Fields of a result, marked as event time where no row is behind the watermark.
+    """The fields of a result, marked as event time if no row can be behind the watermark.
 
-    What comes after the join, such as an aggregation by time, drops rows behind the watermark as late. Spark's own join
-    delays the watermark of its results instead; an operator in Python cannot.
+    Later operators, such as an aggregation by time, drop rows behind the watermark as late. Spark's own join delays the
+    watermark of its results instead, which a Python operator cannot do.
     """
     sources = [(side, _time_name(field, ends[side])) for side in Side for field in inputs[side].schema.fields]
     kept = _in_time(window, how)
@@ -140,13 +140,13 @@ def without_watermark(field: StructField) -> StructField:
 
 
 def _in_time(window: Window | None, how: JoinType) -> set[tuple[Side, str | None]]:
-    """The columns whose times are behind the watermark in no result."""
+    """The columns whose times are never behind the watermark in results."""
     if window is None or window.limits is None or window.on is None:
         return set()
     low, high = window.span
     found: set[tuple[Side, str | None]] = set()
     for side, least in ((Side.LEFT, low), (Side.RIGHT, -high)):
-        alone = side in how.preserved and window.expiry(side) < 0  # emitted as it leaves, a little behind it
+        alone = side in how.preserved and window.expiry(side) < 0  # emitted when it expires, slightly behind it
         if least >= 0 and not alone and window.on[side] == window.limits.late[side]:
             found.add((side, window.on[side]))
     return found
@@ -158,6 +158,6 @@ def _delays(on: Columns, inputs: tuple[DataFrame, DataFrame]) -> Watermarks:
 
 
 def _delay(frame: DataFrame, name: str | None) -> int | None:
-    """Microseconds; None without a watermark, or without such a column, which planning refuses."""
+    """The delay in microseconds. None without a watermark, or without such a column, which planning refuses."""
     noted = [f.metadata[DELAY_MS] for f in frame.schema.fields if f.name == name and DELAY_MS in f.metadata]
     return 1000 * int(noted[0]) if noted else None

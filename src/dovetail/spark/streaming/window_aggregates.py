@@ -1,4 +1,4 @@
-"""Aggregates over windows of streams: each left row at its arrival, with those of its partners in the right window."""
+"""Windowed aggregates of streams: each left row at its arrival, with aggregates over its partners."""
 
 from __future__ import annotations
 

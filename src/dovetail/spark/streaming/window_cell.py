@@ -1,13 +1,13 @@
-"""A cell of a windowed join: `spo` on the rows that come to it, one micro-batch at a time.
+"""A cell of a windowed join: runs `spo` on the rows sent to it, one micro-batch at a time.
 
     manifest of the last micro-batch --> operator --> rows of this one, in the order of arrival --> results, manifest
 
-Where a stream may pause (`window(idle=…)`), a timer is set with every micro-batch. When it expires and no row has
-arrived, event time follows the clock, so that windows close and rows without a partner are emitted. The clock is that
-of the micro-batch, which Spark logs before it runs: all cells, and all attempts, see the same.
+If a stream may pause (`window(idle=…)`), every micro-batch sets a timer. When it expires and no row has arrived, event
+time follows the clock, so windows close and rows without a partner are emitted. The clock is that of the micro-batch,
+which Spark logs before it runs, so all cells and all attempts see the same time.
 
-Where inputs have watermarks, the clock is Spark's watermark, and the timer expires with the next one. As in Spark's own
-joins, a row is late if it is not behind the watermark of the micro-batch before, and rows leave at that of this one.
+If inputs have watermarks, the clock is Spark's watermark, and the timer expires with the next one. As in Spark's own
+joins, a row is late if it is not after the watermark of the previous micro-batch, and rows expire at that of this one.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Arrived = tuple[Ordered, Ordered]
 
 
 class WindowCell(Cell[WindowJoin]):
-    """`spo` on the rows that come to a cell, and on what it hears of others."""
+    """Runs `spo` on the rows sent to a cell, using what the cell was told about other rows."""
 
     def __init__(self, join: WindowJoin, label: int, notes: list[Any] | None) -> None:
         super().__init__(join)
         self._cell = join.labels.index(label)
         self._progress = _Progress.read(notes)
         self.timer = None if notes is None else self._pause_after
-        self._idle = False  # whether nothing has arrived, at any cell
+        self._idle = False  # whether nothing has arrived at any cell
         self._late = 0
         self._costs: WindowCosts | None = None
 
@@ -50,7 +50,7 @@ class WindowCell(Cell[WindowJoin]):
         return self._progress.to_json()
 
     def run(self, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pa.RecordBatch]:
-        """Without rows: the inputs have been idle for `idle`, or there is a new watermark and no row."""
+        """Without rows: the inputs have been idle for `idle`, or the watermark has advanced."""
         sides = in_order(packets(rows) if rows is not None else ())
         if self._join.self_join and self._join.router is None:
             sides = (sides[0], sides[0]._replace(newest=newest_time(self._join.window, Side.RIGHT, sides[0].batch)))
@@ -66,7 +66,7 @@ class WindowCell(Cell[WindowJoin]):
 
     @property
     def _pause_after(self) -> int:
-        """A pause after the last news, or the next watermark."""
+        """The time of the timer: a pause after the last input, or the next watermark."""
         return self._progress.heard_ms + max(1, (self._join.window.idle or 0) // 1000)
 
     def figures(self) -> dict[str, int]:
@@ -77,31 +77,31 @@ class WindowCell(Cell[WindowJoin]):
         return super().figures() | done
 
     def _results(self, sides: Arrived) -> Iterator[pa.RecordBatch]:
-        """The join's results."""
+        """The results of the join."""
         for side in Side:
             batch, placement = self._share(side, sides[side])
             yield from self._rows(self._driver.handle(Arrival(side, batch, placement)))
         yield from self._rows(self._pass_time(sides))
 
     def _aggregates(self, operator: WindowedOperator, sides: Arrived) -> Iterator[pa.RecordBatch]:
-        """Left rows with aggregates over the right rows that came before them. Only right rows are kept."""
+        """Left rows with aggregates over the right rows that arrived before them. Only right rows are kept."""
         batch, placement = self._share(Side.RIGHT, sides[Side.RIGHT])
         for _ in self._driver.handle(Arrival(Side.RIGHT, batch, placement)):
-            pass  # no left rows are resident
+            pass  # left rows are not kept
         batch, placement = self._share(Side.LEFT, sides[Side.LEFT])
         yield operator.aggregate(self._join.aggregates, self._join.schema, batch, placement.positions)
         for _ in self._pass_time(sides):
             pass
 
     def _pass_time(self, sides: Arrived) -> Iterator[Found]:
-        """All rows of the micro-batch are joined: those that can no longer match leave."""
+        """After all rows of the micro-batch are joined: rows that can no longer match expire."""
         progress = self._progress
         progress.count(sides)
         return self._driver.handle(Watermark(progress.horizon(self._join), progress.arrived))
 
     @property
     def _home(self) -> Side:
-        """The side whose rows are in one cell each, where cells do not take turns."""
+        """The side whose rows are in one cell each, if cells do not take turns."""
         return Side.LEFT if self._join.aggregates else home_side(self._join.plan.how)
 
     def _share(self, side: Side, rows: Ordered) -> tuple[pa.RecordBatch, Placement]:
@@ -116,7 +116,7 @@ class WindowCell(Cell[WindowJoin]):
             return batch, Placement(places, (rows.numbers + batch_id()) % self._join.cells == self._cell)
         if side is not self._home:
             return batch, Placement(places)
-        # Neighbours by arrival: then fewer of the right rows are before some of them and behind others.
+        # Consecutive rows share a cell: fewer right rows then arrive between them.
         homes = rows.own * self._join.cells // max(1, rows.size)
         chosen = np.flatnonzero((homes + batch_id()) % self._join.cells == self._cell)
         return take_rows(batch, chosen), Placement(places.of(chosen))
@@ -129,20 +129,20 @@ class _Progress:
         self, arrived: tuple[int, int] = (0, 0), newest: tuple[int, int] = (NEVER, NEVER), heard_ms: int = 0
     ) -> None:
         self.arrived = arrived
-        self.newest = newest  # event time of each stream
-        self.heard_ms = heard_ms  # the clock, up to which event time has been told to go
+        self.newest = newest  # newest event time of each stream
+        self.heard_ms = heard_ms  # the last clock time that was applied
 
     @classmethod
     def read(cls, notes: list[Any] | None) -> _Progress:
         if notes is None:
             return cls()
         left, right, newest, heard_ms = notes
-        # Releases up to 0.1 knew the newest time of both streams together.
+        # Releases up to 0.1 stored one newest time for both streams.
         times = (newest, newest) if isinstance(newest, int) else (newest[0], newest[1])
         return cls((left, right), times, heard_ms)
 
     def hear(self, sides: Arrived, now: int) -> bool:
-        """Take note of the clock; tells whether nothing has arrived. Event time then goes as fast as the clock."""
+        """Advance to the clock. Returns whether nothing has arrived; event time then follows the clock."""
         idle = sides[0].size + sides[1].size == 0
         latest = max(self.newest)
         if idle and latest != NEVER:
@@ -157,7 +157,7 @@ class _Progress:
         self.newest = max(self.newest[0], sides[0].newest), max(self.newest[1], sides[1].newest)
 
     def horizon(self, join: WindowJoin) -> int:
-        """Rows to come are not before it, or they are late."""
+        """Rows that arrive later are at or after the horizon, or they are late."""
         if join.window.by_watermark:
             return 1000 * self.heard_ms + 1 if self.heard_ms > 0 else NEVER
         if join.window.by_time:
@@ -169,7 +169,7 @@ class _Progress:
 
 
 def late_rows(join: WindowJoin, sides: Arrived, horizon: int) -> int:
-    """How many rows come behind the horizon. Those of a self-join are on both sides, and are counted once."""
+    """The number of rows before the horizon. Rows of a self-join are on both sides, but are counted once."""
     late = 0
     for side, rows in zip([Side.LEFT] if join.self_join else Side, sides, strict=not join.self_join):
         if rows.batch is not None:

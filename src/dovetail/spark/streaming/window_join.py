@@ -4,17 +4,17 @@
                                 +--> groupBy(cell).transformWithStateInPandas --> unpack --> a DataFrame
     right --pack, to all cells--+
 
-inner                        a row probes what all cells keep of the other stream; the cells take turns keeping rows
-left, left_semi, left_anti   a left row is kept and probes in one cell, right rows are kept in all of them: that cell
+inner                        a row probes the rows of the other stream in all cells; the cells store rows in turn
+left, left_semi, left_anti   a left row is stored and probes in one cell, right rows are stored in all: that cell
                              knows whether the row has a partner
-aggregates                   a left row probes in one cell and is not kept, right rows are kept in all of them
-with an equality             a row is kept and probes in the cell of its key only; the others are told that it came
-with a band, many cells      the same, but a right row is kept and probes in the cells of all stripes within its reach
-right                        as left, the other way round; full: as left, in one cell, unless there is an equality
+aggregates                   a left row probes in one cell and is not stored, right rows are stored in all cells
+with an equality             a row is stored and probes only in the cell of its key; other cells are notified of it
+with a band, many cells      the same, but a right row is stored and probes in the cells of all stripes in its reach
+right                        like left, with sides swapped; full: like left, in one cell, unless there is an equality
 
-Which cell keeps a row follows from its number in the micro-batch and from the batch's id and size, not from anything
-counted before. So an inner join can go on with another number of cells: those that are no longer used are probed until
-what they keep has expired.
+Which cell stores a row depends on its number in the micro-batch and on the batch's id and size, not on earlier counts.
+So an inner join can be restarted with another number of cells: those no longer used are probed until their rows have
+expired.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from dovetail.spark.streaming.arrival_order import NEVER, POSITION_BITS, packet
 from dovetail.spark.streaming.stream_join import CellJoin, Clock
 from dovetail.window import Window
 
-FORMAT = 2  # of the state: to be raised when a release writes another
+FORMAT = 2  # of the state; increase it when a release changes the format
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowJoin(CellJoin):
-    """A join within a window, which bounds what is kept."""
+    """A join within a window, which bounds the state."""
 
     window: Window
-    cells: int  # that take turns keeping rows
-    self_join: bool = False  # the left stream is the right one, too
+    cells: int  # number of cells that store rows in turn
+    self_join: bool = False  # both inputs are the same stream
     router: Router | None = None  # sends rows that can match to one cell; None: every row visits all cells
-    aggregates: tuple[Aggregate, ...] = ()  # of left rows over right ones, instead of pairs
+    aggregates: tuple[Aggregate, ...] = ()  # over right rows for each left row, instead of pairs
 
     @property
     def _parameters(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class WindowJoin(CellJoin):
 
     @cached_property
     def in_turns(self) -> bool:
-        """Whether cells take turns keeping rows of both sides; else left rows are in one cell, right rows in all."""
+        """Whether cells store rows of both sides in turn. Otherwise left rows are in one cell, right rows in all."""
         return self.router is None and self.plan.how == "inner" and not self.aggregates
 
     @cached_property
@@ -74,7 +74,7 @@ class WindowJoin(CellJoin):
 
     @cached_property
     def has_timers(self) -> bool:
-        """Whether windows have to close while nothing arrives; by Spark's watermark, late rows are told by it, too."""
+        """Whether windows must close while nothing arrives. With Spark's watermark, timers also identify late rows."""
         return self.window.by_watermark or self._closes_by_the_clock
 
     @property
@@ -83,7 +83,7 @@ class WindowJoin(CellJoin):
 
     @cached_property
     def labels(self) -> list[int]:
-        """One per cell; of an inner join also those that it does not use now, and may have used or use later."""
+        """One per cell. For an inner join, including cells that are not used now but may have been, or may be later."""
         reached = max(self.cells, self.setting.partitions) if self.in_turns else self.cells
         return spread_labels(reached, self.setting.partitions)
 
@@ -108,12 +108,12 @@ class WindowJoin(CellJoin):
 
 
 def window_inputs(frames: tuple[DataFrame, DataFrame], join: WindowJoin) -> Sequence[DataFrame]:
-    """The streams that are read: of a self-join, one."""
+    """The streams to read. A self-join reads one."""
     return frames[:1] if join.self_join else frames
 
 
 def newest_time(window: Window, side: Side, batch: pa.RecordBatch | None) -> int:
-    """The newest event time of rows in the role of a side."""
+    """The newest event time of rows as rows of a side."""
     if window.on is None or batch is None:
         return NEVER
     return int(event_times(batch.column(window.on[side])).max(initial=NEVER))
@@ -122,10 +122,10 @@ def newest_time(window: Window, side: Side, batch: pa.RecordBatch | None) -> int
 def _packer(side: Side, join: WindowJoin) -> Rewrite:
     labels = np.array(join.labels, np.int32)
     schema = join.plan.condition.schema(side)
-    # Rows that match nothing are results of some join types and of aggregates, and may be late.
+    # Some join types and aggregates emit rows that cannot match, and these may be late.
     kept = join.window.by_time or side in (join.plan.how.preserved if not join.aggregates else (Side.LEFT,))
 
-    roles = list(Side) if join.self_join and join.router is not None else [side]  # else one packet is for both
+    roles = list(Side) if join.self_join and join.router is not None else [side]  # else one packet serves both
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -154,7 +154,7 @@ def _packer(side: Side, join: WindowJoin) -> Rewrite:
 
 
 def _packets(batch: pa.RecordBatch, visits: Visits, cells: int, newest: int) -> list[pa.Buffer]:
-    """For each cell the rows that visit it, and how many the batch has."""
+    """For each cell: the rows that visit it, and the number of rows of the batch."""
     first = np.full(batch.num_rows, cells, np.int32)
     np.minimum.at(first, visits.rows, visits.cells)
     packets = []
