@@ -6,7 +6,7 @@ router loses if it copies rows too often, and also if it fills a single cell.
 Windowed streams have no sample when a query starts. The class of predicate decides:
 
     equality             hash of the keys: a row goes to one cell
-    bands, distances     stripes, if there are so many cells that a row skips most of them
+    bands, distances     stripes, if there are enough cells for a row to skip most of them
     anything else        None: every row visits all cells, which store rows in turn
 
 If a row's partners are tracked, it is stored in at most one cell, which can tell whether it has one.
