@@ -99,6 +99,16 @@ def test_every_row_of_a_range_is_compared() -> None:
     assert sorted(zip(lefts.tolist(), rights.tolist(), strict=True)) == [(0, 0), (0, 1), (0, 3), (1, 2), (2, 0)]
 
 
+@pytest.mark.parametrize("keys", KEYS)
+def test_threads_compare_the_same_pairs(keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "RANGE", 16)
+    rng = generator(2)
+    join = equality.prepare(KEYS[keys](rng, 900), KEYS[keys](rng, 1_000))
+    with allow_threads(7):
+        several = pairs_to_compare(join)
+    assert all((a == b).all() for a, b in zip(several, pairs_to_compare(join), strict=True))
+
+
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 15, 16, 40])
 def test_strings_differ_by_any_byte_or_by_length(size: int) -> None:
     value = bytes(range(1, size + 1))

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.brute_force import check_join, pairs_where
+from tests.seed import generator
 
+from dovetail.core import threads
+from dovetail.core.threads import allow_threads
 from dovetail.kernels import cross, equality, within_equals
 
 numbers = st.one_of(st.integers(-3, 3), st.sampled_from([-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1]))
@@ -65,3 +68,29 @@ def test_a_band(left: list[Row], right: list[Row], low: int, high: int) -> None:
         return left[i][0] == right[j][0] and low <= left[i][1] - right[j][1] <= high
 
     check_join(equality, join, (len(left), len(right)), good, 7)
+
+
+@pytest.mark.parametrize("keys", [3, 400])
+@pytest.mark.parametrize("longest", [4, 10_000])
+@pytest.mark.parametrize("number", [1, 5])
+def test_ranges_are_sorted_one_by_one_or_all_at_once(
+    keys: int, longest: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "RANGE", 16)
+    monkeypatch.setattr(within_equals, "LONG", longest)
+    rng = generator(2)
+    (left, mine), (right, theirs) = ((rng.integers(0, keys, rows), rng.integers(0, 50, rows)) for rows in (300, 400))
+    same = left[:, None] == right
+    difference = mine[:, None] - theirs
+    with allow_threads(number):
+        join = equality.prepare(left, right)
+        less = within_equals.with_inequality(join, mine, theirs, cross.LESS)
+        band = within_equals.with_band(join, mine, theirs, -3, 5)
+        checked = within_equals.check(join, [(mine, theirs)], [cross.LESS])
+    for kernels, found, expected in (
+        (equality, less, same & (difference < 0)),
+        (equality, band, same & (difference >= -3) & (difference <= 5)),
+        (within_equals, checked, same & (difference < 0)),
+    ):
+        listed = [pair for lefts, rights in kernels.pairs(found) for pair in zip(lefts, rights, strict=True)]
+        assert sorted(listed) == list(zip(*np.nonzero(expected), strict=True))

@@ -11,6 +11,7 @@ Of several inequalities, one gives the ranges; the others are checked code by co
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -66,9 +67,9 @@ def _shifted(codes: Words, amount: int) -> _Shifted:
 
 def _arranged(join: Equality, codes: Words) -> tuple[Rows, Words]:
     """The right rows, in each range by code, and their codes."""
-    widths = in_ranges(lambda start, end: (join.ends[start:end] - join.starts[start:end]).max(), len(join.starts))
+    widths = in_ranges(partial(_widest, join), len(join.starts))
     rows = join.rows.copy()
-    if max(widths, default=0) > LONG:
+    if max(widths) > LONG:
         _arrange(join, sort_codes(codes).order, rows)
         return rows, pick(codes, rows)
     sorted_codes = np.empty(len(rows), np.int64)
@@ -76,6 +77,10 @@ def _arranged(join: Equality, codes: Words) -> tuple[Rows, Words]:
     in_ranges(lambda start, end: _mark_ranges(join, start, end, behind), len(join.starts))
     in_ranges(lambda start, end: _sort_ranges(behind, start, end, codes, rows, sorted_codes), len(rows))
     return rows, sorted_codes
+
+
+def _widest(join: Equality, start: int, end: int) -> int:
+    return int((join.ends[start:end] - join.starts[start:end]).max(initial=0))
 
 
 @kernel
