@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import dovetail
 from dovetail.errors import InputError, PlanError
@@ -78,6 +79,35 @@ def test_all_results_once(spark: SparkSession, place: Path, tmp_path: Path, algo
     fed = [step.observedMetrics["dovetail"]["results"] for step in query.recentProgress if step.numInputRows]
     assert len(fed) == FILES
     assert algorithm == "pmj" or any(fed)  # pmj waits until its memory is full
+
+
+def test_a_restart_between_micro_batches(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    """The micro-batches of all rows are complete; the next one, which emits rows without a partner, is not planned."""
+    on = "l.k = r.k + 60"
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    dies = True
+
+    def keep(rows: DataFrame, batch: int) -> None:
+        if dies and batch >= FILES:
+            raise RuntimeError("killed")
+        found[batch] = [tuple(row) for row in rows.collect()]
+
+    def start() -> StreamingQuery:
+        left, right = (stream.where("kind = 'row'") for stream in streams(spark, place))
+        options: dict[str, Any] = {"memory": "1MB", "algorithm": "pmj", "state_dir": str(tmp_path / "state")}
+        joined = dovetail.join(left, right, on, "left", end="available", **options)
+        writer = joined.select("id", "id_right").writeStream.foreachBatch(keep).trigger(availableNow=True)
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    with pytest.raises(Exception, match="killed"):
+        start().awaitTermination()
+    for file in (str(FILES), f".{FILES}.crc"):
+        (tmp_path / "checkpoint" / "offsets" / file).unlink()
+    all_pairs = expected(spark, place, on, "left")
+    assert sum(map(len, found.values())) < all_pairs.total()
+    dies = False
+    dovetail.finish(start())
+    assert Counter(pair for pairs in found.values() for pair in pairs) == all_pairs
 
 
 @pytest.mark.one_in(2)
