@@ -71,6 +71,7 @@ class Report:
     scenario: Scenario
     seconds: dict[str, list[float]] = field(default_factory=dict)
     peak_bytes: dict[str, int] = field(default_factory=dict)
+    result_rows: int | None = None  # where the answer has them
 
     def median(self, contender: str) -> float:
         return statistics.median(self.seconds[contender])
@@ -101,6 +102,7 @@ class Report:
             "seconds": self.seconds,
             "medians": {name: self.median(name) for name in self.seconds},
             "peak_bytes": self.peak_bytes,
+            "result_rows": self.result_rows,
             "checks": [asdict(check) for check in checks],
             "met": all(check.met for check in checks),
         }
@@ -131,6 +133,7 @@ def run(scenario: Scenario) -> Report:
     for name, answer in answers.items():
         if answer != answers[first]:
             raise AssertionError(f"{scenario.name}: {name} answers {answer}, {first} answers {answers[first]}")
+    report.result_rows = getattr(answers[first], "rows", None)
     for _ in range(scenario.repeat):
         for name, contender in contenders.items():
             report.seconds[name].append(_timed(scenario, contender, data)[1])

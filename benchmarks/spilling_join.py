@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 import dovetail
+from benchmarks.whole_rows import Answer
 
 BATCH_ROWS = 1 << 16
 FIRST = 1000  # results
@@ -35,18 +36,27 @@ def wide_rows(rows: int, width: int, memory: str) -> Tables:
 
     tables = Tables(table(1, "a"), table(2, "b"), memory)
     left, right = (side.slice(0, 1000) for side in tables[:2])
-    for _ in dovetail.progressive(left, right, "l.k = r.k", memory="100kB", algorithm="rpj"):  # loads the kernels
-        pass
+    for algorithm in ("auto", "diner", "rpj"):
+        for _ in _steps(Tables(left, right, "100kB"), algorithm):  # loads the kernels
+            pass
     return tables
 
 
-def duckdb_join(tables: Tables) -> tuple[int, int]:
+def duckdb_join(tables: Tables) -> Answer:
     with tempfile.TemporaryDirectory(prefix="dovetail-bench-") as place, _connect(tables, place) as connection:
         return _digest(_reader(connection, BATCH_ROWS))
 
 
-def progressive_join(tables: Tables) -> tuple[int, int]:
-    return _digest(step.batch for step in _steps(tables))
+def join_by_auto(tables: Tables) -> Answer:
+    return _digest(step.batch for step in _steps(tables, "auto"))
+
+
+def join_by_diner(tables: Tables) -> Answer:
+    return _digest(step.batch for step in _steps(tables, "diner"))
+
+
+def join_by_rpj(tables: Tables) -> Answer:
+    return _digest(step.batch for step in _steps(tables, "rpj"))
 
 
 def duckdb_first(tables: Tables) -> tuple[bool, float]:
@@ -56,9 +66,9 @@ def duckdb_first(tables: Tables) -> tuple[bool, float]:
             return _first(tables, _reader(connection, FIRST), started)
 
 
-def progressive_first(tables: Tables) -> tuple[bool, float]:
+def first_by_rpj(tables: Tables) -> tuple[bool, float]:
     started = time.process_time()
-    return _first(tables, (step.batch for step in _steps(tables)), started)
+    return _first(tables, (step.batch for step in _steps(tables, "rpj")), started)
 
 
 def _first(tables: Tables, batches: Iterator[pa.RecordBatch], started: float) -> tuple[bool, float]:
@@ -86,15 +96,15 @@ def _reader(connection: duckdb.DuckDBPyConnection, rows: int) -> pa.RecordBatchR
     return connection.sql(f"SELECT {COLUMNS} FROM l JOIN r ON l.k = r.k").to_arrow_reader(rows)
 
 
-def _steps(tables: Tables) -> Any:
-    return dovetail.progressive(tables.left, tables.right, "l.k = r.k", memory=tables.memory, algorithm="rpj")
+def _steps(tables: Tables, algorithm: str) -> Any:
+    return dovetail.progressive(tables.left, tables.right, "l.k = r.k", memory=tables.memory, algorithm=algorithm)
 
 
-def _digest(batches: Any) -> tuple[int, int]:
+def _digest(batches: Any) -> Answer:
     """Numbers that depend on which rows were paired, not on their order."""
     rows = digest = 0
     for batch in batches:
         a, b = (np.asarray(batch.column(name)) for name in ("a", "b"))
         rows += batch.num_rows
         digest = (digest + int((a * 2654435761 ^ b).sum())) % 2**64  # sums wrap around in batches of any size
-    return rows, digest
+    return Answer(rows, digest)

@@ -417,7 +417,7 @@ def pairs_to_compare(join: Equality) -> tuple[Rows, Rows]:
 
 @kernel
 def _count_firsts(join: Equality, first: int, last: int) -> tuple[int, bool]:
-    """Of these left rows, how many have a partner, and whether one has several."""
+    """The number of these left rows that have a partner, and whether one of them has several."""
     rows, longer = 0, False
     for k in range(first, last):
         if join.starts[k] < join.ends[k]:
