@@ -37,6 +37,7 @@ from dovetail.condition.expression import type_of
 from dovetail.condition.predicates import KeyPair, Strategy
 from dovetail.core.codes import is_fixed, list_lengths, order_codes, short_decimals
 from dovetail.core.rows import Rows, Side
+from dovetail.core.threads import in_ranges, ranges
 from dovetail.kernels import (
     band,
     band2d,
@@ -62,6 +63,7 @@ OPERATORS = {"<": cross.LESS, "<=": cross.LESS_EQUAL, ">": cross.GREATER, ">=": 
 PLANE_AND_SPACE = (2, 3)  # dimensions
 DOUBLE, SINGLE = 2.0**-50, 2.0**-20  # relative errors, with a margin
 HUGE = 2.0**60
+IN_CACHE = 1 << 14  # row numbers
 
 
 @dataclass(frozen=True)  # no slots, because of the cached property
@@ -77,8 +79,22 @@ class Operands:
     @cached_property
     def rows(self) -> tuple[Rows, Rows]:
         """The row numbers of both sides."""
-        left, right = (np.arange(n) if rows is None else rows for rows, n in zip(self.alive, self.sizes, strict=True))
+        left, right = (_all_rows(n) if rows is None else rows for rows, n in zip(self.alive, self.sizes, strict=True))
         return left, right
+
+
+def _all_rows(size: int) -> Rows:
+    if len(ranges(size)) == 1:
+        return np.arange(size)
+    rows = np.empty(size, np.int64)
+
+    def number(start: int, end: int) -> None:
+        for first in range(start, end, IN_CACHE):
+            last = min(end, first + IN_CACHE)
+            rows[first:last] = np.arange(first, last)
+
+    in_ranges(number, size)
+    return rows
 
 
 def read_operands(
