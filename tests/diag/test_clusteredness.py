@@ -1,5 +1,6 @@
 """What is measured is where partners are, whatever the keys, filters and files."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from dovetail.diag.join import DiagonalJoin, Tally
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import Choice, Diagonal, JoinPlan
 from dovetail.sources.protocol import Scan, TableScan
+from dovetail.storage.hash_table import HashTable
 
 ONES, MANY = 20_000, 80_000
 
@@ -57,6 +59,30 @@ def test_filters_leave_deviations_as_they_are() -> None:
     for on in ("l.k = r.k AND r.v = 3", "l.k = r.k AND l.k < 500"):
         seen = measure(parse(on, scans[0].schema, scans[1].schema), scans, Side.LEFT)
         assert set(seen.deviations[: len(seen.deviations) - 10].tolist()) == {7}
+
+
+def test_few_keys_have_no_pairs_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a key that 4,000 rows of one side and 1,000 of the other have, no 4 million pairs are looked at."""
+    pairs = 0
+    find = HashTable.find
+
+    def counted(table: HashTable, *given: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        nonlocal pairs
+        for found in find(table, *given):
+            pairs += len(found[0])
+            yield found
+
+    monkeypatch.setattr(HashTable, "find", counted)
+    rng = np.random.default_rng(3)
+    ones, many = rng.integers(0, 5, 5_000), rng.integers(0, 6, 20_000)
+    scans = TableScan(pa.table({"k": ones})), TableScan(pa.table({"k": many}))
+    condition = parse("l.k = r.k", scans[0].schema, scans[1].schema)
+    found = measure(condition, scans, Side.LEFT, places=None)
+    known = many < 5
+    first = np.array([np.flatnonzero(ones == key)[0] for key in many[known]])
+    assert found.deviations.tolist() == (first - np.flatnonzero(known) // 4).tolist()
+    assert found.repeated == known.sum()
+    assert pairs <= len(ones)
 
 
 def test_repeated_and_missing_keys_are_seen() -> None:

@@ -121,15 +121,16 @@ class PartnerSample(NamedTuple):
 def partners_in(condition: Condition, one: Side, sampled: Sampled, rows_of_one: Iterable[Place]) -> PartnerSample:
     """Find the partners of a sample in some rows of R1."""
     keys, table = HashKeys(condition), HashTable()
-    table.insert(sampled.hashes)
-    first = np.full(len(sampled.hashes), FOREVER)
-    count = np.zeros(len(sampled.hashes), np.int64)
+    distinct, which = np.unique(sampled.hashes, return_inverse=True)  # few keys would have pairs without end
+    table.insert(distinct)
+    first = np.full(len(distinct), FOREVER)
+    count = np.zeros(len(distinct), np.int64)
     for position, batch in rows_of_one:
         rows, theirs = keys.hash(one, batch)
         for probing, mine in table.find(theirs, BATCH_ROWS):
             np.minimum.at(first, mine, position + (probing if rows is None else rows[probing]))
             count += np.bincount(mine, minlength=len(count))
-    return PartnerSample(first, count)
+    return PartnerSample(first[which], count[which])
 
 
 def clusteredness(scans: tuple[Scan, Scan], one: Side, sampled: Sampled, found: PartnerSample) -> Clusteredness:
