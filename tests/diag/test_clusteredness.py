@@ -61,8 +61,8 @@ def test_filters_leave_deviations_as_they_are() -> None:
         assert set(seen.deviations[: len(seen.deviations) - 10].tolist()) == {7}
 
 
-def test_few_keys_have_no_pairs_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a key that 4,000 rows of one side and 1,000 of the other have, no 4 million pairs are looked at."""
+def test_no_more_pairs_than_rows_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key with 4,000 rows on one side and 1,000 on the other would have 4 million pairs."""
     pairs = 0
     find = HashTable.find
 

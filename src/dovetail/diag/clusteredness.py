@@ -121,7 +121,7 @@ class PartnerSample(NamedTuple):
 def partners_in(condition: Condition, one: Side, sampled: Sampled, rows_of_one: Iterable[Place]) -> PartnerSample:
     """Find the partners of a sample in some rows of R1."""
     keys, table = HashKeys(condition), HashTable()
-    distinct, which = np.unique(sampled.hashes, return_inverse=True)  # few keys would have pairs without end
+    distinct, which = np.unique(sampled.hashes, return_inverse=True)  # pairs of repeated keys would be too many
     table.insert(distinct)
     first = np.full(len(distinct), FOREVER)
     count = np.zeros(len(distinct), np.int64)

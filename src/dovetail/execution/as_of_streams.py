@@ -10,8 +10,8 @@ from the horizon on can be nearer than its current partner, or within the tolera
     forward     its partner < horizon, or l.t + tolerance < horizon
     nearest     l.t + distance of its partner < horizon, or l.t + tolerance < horizon
 
-Of the right rows before the horizon, only the last of each key can still be a partner of future left rows; with
-forward, none can. Keeping a right row longer changes no result, so segments are only rewritten when they have twice as
+Only the last right row of each key before the horizon can still be a partner of future left rows; with forward,
+none can. Keeping a right row longer changes no result, so segments are only rewritten when they have twice as
 many rows as were needed last time. Left rows in segments wait until they are before the horizon; those that linger,
 because a better partner may still arrive, are rewritten in each micro-batch.
 """

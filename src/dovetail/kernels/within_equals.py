@@ -5,7 +5,7 @@ so that those that also satisfy it are adjacent.
     codes of the attribute   9 1 5 | 3 3 |
     arranged                 0 7 4 | 2 6 |          … in the order of the attribute: l < r is a range of these
 
-Of several inequalities, one gives the ranges; the others are checked code by code when pairs are listed.
+With several inequalities, one gives the ranges; the others are checked code by code when pairs are listed.
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from dovetail.errors import DovetailError, StateError
@@ -91,10 +92,10 @@ def _watch_starts() -> None:
     for name in ("start", "toTable"):
         method = getattr(DataStreamWriter, name)
         if getattr(method, "__module__", None) != __name__:
-            setattr(DataStreamWriter, name, _checked(method))
+            setattr(DataStreamWriter, name, _at_start(method))
 
 
-def _checked(method: Callable[..., StreamingQuery]) -> Callable[..., StreamingQuery]:
+def _at_start(method: Callable[..., StreamingQuery]) -> Callable[..., StreamingQuery]:
     @wraps(method, assigned=("__name__", "__qualname__", "__doc__"))
     def start(writer: Any, *arguments: Any, **options: Any) -> StreamingQuery:
         query = method(writer, *arguments, **options)
@@ -105,9 +106,20 @@ def _checked(method: Callable[..., StreamingQuery]) -> Callable[..., StreamingQu
             query.stop()
             raise
         if any(join.has_timers for join in joins) and is_idle(query):
-            query.stop()
+            _stop_unnoticed(query, writer._spark.streams)
             plan_batch(query)
             query = method(writer, *arguments, **options)
         return query
 
     return start
+
+
+def _stop_unnoticed(query: StreamingQuery, queries: StreamingQueryManager) -> None:
+    """Stop a query, but `awaitAnyTermination` must not return because of it."""
+    try:
+        earlier = queries.awaitAnyTermination(0)
+    except StreamingQueryException:
+        earlier = True
+    query.stop()
+    if not earlier:
+        queries.resetTerminated()
