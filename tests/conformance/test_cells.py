@@ -109,10 +109,11 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = dovetail.join(case.left, case.right, case.on.spark, case.how)
     check_pairs(pairs_of(case, found), pairs_of(case, expected))
     check_values(case, found)
-    if case.how == "inner":
-        counting = cells_at_rest(routed.work_in(Counting(condition)), routed.first, None)
-        counted = in_cells(sides, routed, condition, counting, monkeypatch)
-        assert sum(batch["pairs"][0].as_py() for batch in counted) == expected.num_rows
+    counted: list[pa.RecordBatch] = []
+    for one in passes:
+        counting = cells_at_rest(one.work_in(Counting(condition, one.plan.how)), one.first, None)
+        counted += in_cells(sides, one, condition, counting, monkeypatch)
+    assert sum(batch["rows"][0].as_py() for batch in counted) == expected.num_rows
 
 
 @pytest.mark.parametrize("on", [on for on in DISJUNCTIONS if "r.y = 3" not in on])

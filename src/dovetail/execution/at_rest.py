@@ -218,26 +218,50 @@ class Joining:
         yield from row_batches(side, mine, rows, self.schema, self.rows, self.batch_bytes, self.share)
 
     def rows_alone(self, side: Side, partnered: Flags) -> Rows:
-        """Rows that the join type emits alone, once no partner can follow."""
-        if side not in self.how.tracked:
-            return np.empty(0, np.int64)
-        return np.flatnonzero(partnered if self.how is JoinType.LEFT_SEMI else ~partnered)
+        return rows_alone(self.how, side, partnered)
+
+
+def rows_alone(how: JoinType, side: Side, partnered: Flags) -> Rows:
+    """Rows that the join type emits alone, once no partner can follow."""
+    if side not in how.tracked:
+        return np.empty(0, np.int64)
+    return np.flatnonzero(partnered if how is JoinType.LEFT_SEMI else ~partnered)
 
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """Counts pairs: one row per call of `meet`."""
+    """Counts results: one row per call, with their number."""
 
     condition: Condition
+    how: JoinType = JoinType.INNER
 
     def with_condition(self, condition: Condition) -> Counting:
         return replace(self, condition=condition)
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"pairs": [build_matcher(self.condition, *batches).count()]})
+        yield _number(count_results(build_matcher(self.condition, *batches), self.how, partnered))
 
     def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
-        return iter(())
+        if side in self.how.tracked:
+            yield _number(len(rows_alone(self.how, side, partnered)))
+
+
+def count_results(matcher: Matcher, how: JoinType, partnered: tuple[Flags, Flags]) -> int:
+    """The number of pairs, if these are results. Rows with a partner are flagged if the join type tracks them."""
+    if how.padded and not matcher.exact:  # pairs are enumerated anyway, so only once
+        count = 0
+        for found in matcher.pairs(CHUNK):
+            count += len(found[0])
+            for side in how.padded:
+                mark(partnered[side], found[side])
+        return count
+    for side in how.tracked:
+        partnered[side][matcher.partnered(side)] = True
+    return matcher.count() if how.emits_pairs else 0
+
+
+def _number(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"rows": [rows]})
 
 
 @dataclass(frozen=True, slots=True)

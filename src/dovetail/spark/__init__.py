@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from dovetail.core.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from dovetail.spark.batch.aggregates import count_dataframes
+    from dovetail.spark.batch.counts import count_dataframes
     from dovetail.spark.catalyst.report import explain_query
     from dovetail.spark.early.waves import explain_waves, progressive_dataframes
     from dovetail.spark.exchange.publishing import written_files
@@ -48,7 +48,7 @@ __getattr__ = lazy_attributes(
     modules=("connect_server", "run", "session", "sources"),
     names={
         "join_dataframes": "catalyst.lazy_joins",
-        "count_dataframes": "batch.aggregates",
+        "count_dataframes": "batch.counts",
         "explain_query": "catalyst.report",
         **dict.fromkeys(("explain_waves", "progressive_dataframes"), "early.waves"),
         "written_files": "exchange.publishing",

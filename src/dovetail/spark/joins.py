@@ -18,6 +18,7 @@ from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import InputFacts
 from dovetail.request import Request
 from dovetail.spark.batch.aggregates import aggregate_tables
+from dovetail.spark.batch.counts import ROWS, count_here, count_in_tasks, rows_of
 from dovetail.spark.batch.ordering import order_keys, ordered_steps
 from dovetail.spark.batch.spark_join import by_spark
 from dovetail.spark.batch.tables import plan_cells, plan_without_workers
@@ -75,9 +76,29 @@ def plan_unseen(request: Request) -> tuple[FrameJoin, JoinPlan]:
     bound = bind_frames(request.on, left, right, request.trusted)
     suffix = columns_of_result(request.but(columns=None)).suffix
     asked = FrameJoin(request, (left, right), bound, joined_schema(bound, JoinType.read(request.how), suffix))
-    plan = asked.plan(InputFacts(on_spark=True, native=request.cells is None and request.sample))
+    plan = asked.plan(_facts(request))
     check_native(asked, plan.how)
     return asked, by_spark(asked, plan) if asked.needs_spark(plan) else plan
+
+
+def count_rows(request: Request) -> DataFrame:
+    """Numbers in the column `rows` that add up to the number of rows of a join of tables at rest."""
+    _check_places(request)
+    left, right = request.input_list
+    try:
+        prepare_workers(left.sparkSession)
+    except WorkerError:
+        return rows_of(join_dataframes(request.but(columns=())))
+    left, right = with_columns(left, right)
+    bound = bind_frames(request.on, left, right, request.trusted)
+    how = JoinType.read(request.how)
+    asked = FrameJoin(request, (left, right), bound, joined_schema(bound, how))
+    here = count_here(asked, how)
+    if here is not None:
+        return left.sparkSession.sql(f"SELECT {here}L AS {ROWS}")
+    diagonals = FrameDiagonals(asked.inputs, bound, asked.output, request)
+    plan = asked.plan(_facts(request, diagonals))
+    return count_in_tasks(asked, plan) if diagonals.join is None else rows_of(diagonals.join.frame())
 
 
 def _check_places(request: Request) -> None:
@@ -150,8 +171,7 @@ def _plan_tables(pruning: Pruning) -> Planned:
     """Plan a Diag-Join of two sets of files, or a join in cells."""
     asked, request = pruning.asked, pruning.asked.request
     diagonals = FrameDiagonals(asked.inputs, asked.bound, asked.output, request)
-    facts = InputFacts(on_spark=True, diagonal=diagonals, native=request.cells is None and request.sample)
-    plan, join = asked.plan(facts), diagonals.join
+    plan, join = asked.plan(_facts(request, diagonals)), diagonals.join
     if join is not None:
         return Planned(plan, lambda: remember_join(join.frame(), join))
     return plan_cells(asked if plan.operator.name == SPARK else pruning.hiding, plan, asked)
@@ -160,8 +180,11 @@ def _plan_tables(pruning: Pruning) -> Planned:
 def _plan_without_workers(pruning: Pruning, lacking: WorkerError) -> Planned:
     """Plan with Spark's own operators, if workers cannot run our tasks."""
     asked = pruning.asked
-    facts = InputFacts(on_spark=True, native=asked.request.cells is None and asked.request.sample)
-    return plan_without_workers(asked, asked.plan(facts), lacking)
+    return plan_without_workers(asked, asked.plan(_facts(asked.request)), lacking)
+
+
+def _facts(request: Request, diagonals: FrameDiagonals | None = None) -> InputFacts:
+    return InputFacts(on_spark=True, diagonal=diagonals, native=request.cells is None and request.sample)
 
 
 def aggregate_dataframes(request: Request, aggregates: Mapping[str, str]) -> DataFrame:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.spark.catalyst.queries import rows, taken
+from tests.spark.catalyst.queries import plan, rows, taken
 
 import dovetail
 from dovetail.errors import DovetailError, InputError
@@ -47,6 +48,25 @@ def test_rows_are_those_of_spark(name: str, session: SparkSession) -> None:
         assert taken(query) == 1
         assert rows(query) == expected
     assert expected.total()
+
+
+@pytest.mark.parametrize("how", ["", "LEFT", "FULL", "LEFT SEMI"])
+def test_only_needed_columns_are_made(how: str, session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = "s, id % 3 AS g, at" if "SEMI" in how else "p.s, b.s AS other, b.hi - p.k AS d, p.s AS again"
+    query = f"SELECT {wanted} FROM points p {how} JOIN bands b ON p.x BETWEEN b.lo AND b.hi"
+    expected = rows(session.sql(query))
+    with dovetail.enable(session):
+        (made,) = re.findall(r"DovetailJoin .*\[(.*)\]", plan(session.sql(query)))
+        names = [name.split("#")[0] for name in made.split(", ")]
+        assert names == (["id", "at", "s"] if "SEMI" in how else ["k", "s", "hi", "s"])
+        assert rows(session.sql(query)) == expected
+
+        def fail(*_: object) -> None:
+            raise DovetailError("a fault")
+
+        monkeypatch.setattr(replacing, "join_dataframes", fail)
+        with pytest.warns(RuntimeWarning, match="a fault"):
+            assert rows(session.sql(query)) == expected
 
 
 def test_joins_of_joins_and_what_comes_after(session: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""Counts and aggregates over the pairs of tables at rest: partial aggregates in the cells, merged by Spark.
+"""Aggregates over the pairs of tables at rest: partial aggregates in the cells, merged by Spark.
 
 rows, by cell --> partial aggregates, one row per cell and group --> Spark: sum, min, max by group --> finished
 """
@@ -24,42 +24,24 @@ from dovetail.condition.select import (
     parse_by,
 )
 from dovetail.core.rows import Side
-from dovetail.errors import PlanError
-from dovetail.execution.at_rest import Aggregating, Counting, Work
-from dovetail.options import Where
+from dovetail.execution.at_rest import Aggregating, Work
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.planning.statistics import read_columns
 from dovetail.request import Request
 from dovetail.spark.batch.cell import cells_at_rest
-from dovetail.spark.batch.tables import in_cells, look_at, plan_cells, route
+from dovetail.spark.batch.tables import bind_tables, in_cells, look_at, plan_cells, route
 from dovetail.spark.exchange.packing import Rewrite, as_planned
-from dovetail.spark.frames.binding import Bound, bind_frames, by_position, joined_names
-from dovetail.spark.frames.columnless import with_columns
+from dovetail.spark.frames.binding import Bound, by_position, joined_names
 from dovetail.spark.frames.planned import FrameJoin, Inputs, joined_schema
 from dovetail.spark.frames.schemas import session_zone
 from dovetail.spark.session.workers import freeze_modules
-from dovetail.spark.worker_python import prepare_workers
 
 Wanted = tuple[tuple[Aggregate, ...], tuple[GroupColumn, ...]]
 
 
-def count_dataframes(request: Request) -> int:
-    """Count the pairs of an inner join. They are enumerated only if a check needs it."""
-    request.refuse_outside(Where.FRAMES)
-    inputs = with_columns(*request.input_list)
-    bound = _bind_tables(request, inputs)
-    if bound.after:
-        joined: int = _joined(request, inputs, bound).count()
-        return joined
-    read = (read_columns(bound.condition, Side.LEFT), read_columns(bound.condition, Side.RIGHT))
-    bound = bound.with_columns(read)
-    counted = _work(request, bound, Counting(bound.condition), "pairs bigint").agg(F.sum("pairs")).collect()
-    return int(counted[0][0] or 0)
-
-
 def aggregate_tables(request: Request, inputs: Inputs, aggregates: Mapping[str, str]) -> DataFrame:
     """Aggregates over the pairs of an inner join, as a DataFrame."""
-    bound = _bind_tables(request, inputs)
+    bound = bind_tables(request, inputs)
     schemas, zone = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT)), session_zone(inputs[0])
     wanted, groups = parse_aggregates(aggregates, *schemas, zone), parse_by(request.by, *schemas, zone)
     check_names(groups, wanted)
@@ -77,13 +59,6 @@ def aggregate_tables(request: Request, inputs: Inputs, aggregates: Mapping[str, 
     )
     results = from_arrow_schema(result_schema(wanted, groups), prefer_timestamp_ntz=True)
     return merged.mapInArrow(_finisher(wanted, groups), results)
-
-
-def _bind_tables(request: Request, inputs: Inputs) -> Bound:
-    if any(frame.isStreaming for frame in inputs):
-        raise PlanError("a stream has no final result. Join it, then count or aggregate in the query.")
-    prepare_workers(inputs[0].sparkSession)
-    return bind_frames(request.on, *inputs, request.trusted)
 
 
 def _joined(request: Request, inputs: Inputs, bound: Bound) -> DataFrame:

@@ -21,7 +21,7 @@ from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
-from dovetail.errors import WorkerError
+from dovetail.errors import PlanError, WorkerError
 from dovetail.execution.at_rest import Joining, Work, limit_work
 from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import Choice, JoinPlan
@@ -35,7 +35,7 @@ from dovetail.spark.batch.spark_join import by_spark, join_by_spark
 from dovetail.spark.exchange.arrow_tasks import map_in_arrow
 from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.exchange.packing import PACKED, Rewrite, packer
-from dovetail.spark.frames.binding import Bound, after_join
+from dovetail.spark.frames.binding import Bound, after_join, bind_frames
 from dovetail.spark.frames.file_rows import FileRows, file_rows
 from dovetail.spark.frames.planned import FrameJoin, Inputs, Planned
 from dovetail.spark.frames.sampling import measured_row_bytes, sample_by_spark, sample_sides
@@ -44,6 +44,7 @@ from dovetail.spark.native.axes import axes_of
 from dovetail.spark.native.join import NativeJoin, native_axes, native_join, refusal, seconds_in_workers
 from dovetail.spark.session.settings import shuffle_partitions
 from dovetail.spark.versions import types_named
+from dovetail.spark.worker_python import prepare_workers
 
 ROWS_PER_TASK = 250_000  # of both sides together, if we choose the number of tasks
 PAIRS_PER_TASK = 10_000_000
@@ -94,6 +95,14 @@ class Routed:
         if isinstance(router, UnionRouter):
             return lambda label: work.with_condition(router.branch(label // tasks))
         return lambda label: work
+
+
+def bind_tables(request: Request, inputs: Inputs) -> Bound:
+    """The condition of a count or an aggregation, on two tables."""
+    if any(frame.isStreaming for frame in inputs):
+        raise PlanError("a stream has no final result. Join it, then count or aggregate in the query.")
+    prepare_workers(inputs[0].sparkSession)
+    return bind_frames(request.on, *inputs, request.trusted)
 
 
 def look_at(bound: Bound, plan: JoinPlan, request: Request, listed: bool = True) -> tuple[JoinPlan, Look]:
@@ -195,7 +204,7 @@ def plan_cells(asked: FrameJoin, plan: JoinPlan, whole: FrameJoin | None = None)
     if plan.operator.name == SPARK:
         return Planned(plan, lambda: join_by_spark(asked, plan))
     plan, look = look_at(asked.bound, plan, asked.request)
-    plan, native = _native_if_cheaper(whole or asked, plan, look, only_spark)
+    plan, native = native_if_cheaper(whole or asked, plan, look, only_spark)
     if native is not None:
         return Planned(plan, native.frame)
     if only_spark:
@@ -240,20 +249,21 @@ def _is_for_workers(request: Request, plan: JoinPlan) -> bool:
     return request.memory is not None or request.cells is not None or not plan.at_rest or not request.sample
 
 
-def _native_if_cheaper(
-    asked: FrameJoin, plan: JoinPlan, look: Look, only_spark: bool
+def native_if_cheaper(
+    asked: FrameJoin, plan: JoinPlan, look: Look, only_spark: bool = False
 ) -> tuple[JoinPlan, NativeJoin | None]:
     """The join by Spark's own operators, if they need less CPU than Python workers, or if requested."""
     request, required = asked.request, asked.request.algorithm == NATIVE
     ours = request.memory is not None or request.cells is not None or not plan.at_rest
     if ours and not required and not only_spark:
         return plan, None
-    found = native_join(asked, plan, look.samples)
+    found = native_join(asked, plan, look.samples, look.listed)
     if isinstance(found, str):
         if required:
             raise refusal(found)
         return plan, None
-    in_workers = seconds_in_workers(asked, plan, (look.files[0] is not None, look.files[1] is not None))
+    read_by_tasks = (look.files[0] is not None, look.files[1] is not None)
+    in_workers = seconds_in_workers(asked, plan, read_by_tasks, look.listed)
     cost = f"about {found.seconds:.1f} s of CPU by Spark's own operators, {in_workers:.1f} s in Python workers"
     if required or only_spark or found.seconds < in_workers:
         return replace(found.describe(plan), cost=cost), found

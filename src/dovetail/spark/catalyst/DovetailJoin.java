@@ -9,6 +9,8 @@ import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.FilterExec;
@@ -28,31 +30,29 @@ public class DovetailJoin extends PlanLeaf {
   private final SparkSession session;
   private final Join join;
   private final Function run;
-  private final SparkPlan counted; // executors have the class of a filter, which counts its rows
+  private final boolean counted; // the rows are numbers that add up to the number of the join's rows
+  private final SparkPlan watched; // executors have the class of a filter, which counts its rows
   private final SQLMetric planned;
   private RDD rows;
 
-  public DovetailJoin(SparkSession session, Join join, Function run) {
-    this(session, join, join.output(), run);
-  }
-
-  /** The output is a part of the join's. */
-  public DovetailJoin(SparkSession session, Join join, Seq output, Function run) {
+  /** The output is a part of the join's, or a number of rows. */
+  public DovetailJoin(SparkSession session, Join join, Seq output, boolean counted, Function run) {
     super(output);
     this.session = session;
     this.join = join;
+    this.counted = counted;
     this.run = run;
-    counted = new FilterExec(Literal$.MODULE$.apply(Boolean.TRUE), new JoinedRows(this));
+    watched = new FilterExec(Literal$.MODULE$.apply(Boolean.TRUE), new JoinedRows(this));
     planned = SQLMetrics.createTimingMetric(session.sparkContext(), "time to sample and plan", -1L);
   }
 
   public SparkPlan makeCopy(Object[] fields) {
-    return new DovetailJoin(session, join, output(), run);
+    return new DovetailJoin(session, join, output(), counted, run);
   }
 
   public synchronized RDD doExecute() {
     if (rows == null) {
-      rows = counted.execute();
+      rows = watched.execute();
     }
     return rows;
   }
@@ -62,7 +62,7 @@ public class DovetailJoin extends PlanLeaf {
     long start = System.currentTimeMillis();
     Object found = null;
     try {
-      found = run.apply(new Object[] {session, join});
+      found = run.apply(new Object[] {session, join, Boolean.valueOf(counted), output()});
     } catch (RuntimeException error) { // Python has gone
       LoggerFactory.getLogger("dovetail").warn("Spark runs a join that Dovetail was to run", error);
     }
@@ -76,7 +76,12 @@ public class DovetailJoin extends PlanLeaf {
     planned.set(System.currentTimeMillis() - start);
     String execution = context.getLocalProperty("spark.sql.execution.id");
     SQLMetrics.postDriverMetricUpdates(context, execution, (Seq) Nil$.MODULE$.prepended(planned));
-    return found != null ? (RDD) found : Dataset.ofRows(session, leaveToSpark(join)).queryExecution().toRdd();
+    return found != null ? (RDD) found : joinedBySpark().queryExecution().toRdd();
+  }
+
+  private Dataset joinedBySpark() {
+    LogicalPlan rows = new Project(counted ? (Seq) (Object) Nil$.MODULE$ : output(), leaveToSpark(join));
+    return counted ? Dataset.ofRows(session, rows).selectExpr(new String[] {"count(1)"}) : Dataset.ofRows(session, rows);
   }
 
   /** Let Spark run this join. The mark is a hint: rules that write a join anew take its hints along, and not its tags. */
@@ -89,7 +94,7 @@ public class DovetailJoin extends PlanLeaf {
   /** What the SQL tab shows beside it. */
   public Map metrics() {
     Map none = (Map) Map$.MODULE$.empty();
-    return (Map) none.updated("numOutputRows", counted.longMetric("numOutputRows")).updated("planTime", planned);
+    return (Map) none.updated("numOutputRows", watched.longMetric("numOutputRows")).updated("planTime", planned);
   }
 
   /** What explain shows below this. */
@@ -102,7 +107,8 @@ public class DovetailJoin extends PlanLeaf {
   }
 
   public String simpleString(int most) {
-    return "DovetailJoin " + join.joinType() + ", " + condition() + best() + ", " + output().mkString("[", ", ", "]");
+    String what = counted ? "number of rows, " : "";
+    return "DovetailJoin " + what + join.joinType() + ", " + condition() + best() + ", " + output().mkString("[", ", ", "]");
   }
 
   public String verboseStringWithOperatorId() {
@@ -126,7 +132,7 @@ class JoinedRows extends PlanLeaf {
   private final DovetailJoin join;
 
   JoinedRows(DovetailJoin join) {
-    super(join.output()); // of the node, which is a part of the join's
+    super(join.output()); // of the node
     this.join = join;
   }
 

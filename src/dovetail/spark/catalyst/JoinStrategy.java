@@ -1,23 +1,26 @@
 package dovetail.catalyst;
 
+import java.lang.ref.WeakReference;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.function.Function;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.SparkException;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin$;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.WindowGroupLimit;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.adaptive.LogicalQueryStage;
 import org.apache.spark.sql.internal.SQLConf$;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.StructField;
-import org.apache.spark.sql.types.StructType;
 import org.slf4j.LoggerFactory;
 import scala.Function1;
 import scala.Option;
@@ -30,6 +33,7 @@ import scala.runtime.AbstractPartialFunction;
 public class JoinStrategy extends SparkStrategy {
   private Function planner;
   private double manyPairs;
+  private WeakReference refused = new WeakReference(null); // Spark plans it again, without what is above it
 
   /** The planner takes a session and a join, and returns what runs it: a function of them to an RDD of rows; or null. */
   public void setPlanner(Function planner, double manyPairs) {
@@ -57,14 +61,22 @@ public class JoinStrategy extends SparkStrategy {
       if (plan instanceof WindowGroupLimit && enabled()) {
         return firstRows((WindowGroupLimit) plan, none);
       }
-      if (!(plan instanceof Join) || !enabled() || !isTaken((Join) plan)) {
+      Counted counted = Counted.find(plan);
+      boolean projected = plan instanceof Project && ((Project) plan).child() instanceof Join;
+      LogicalPlan join = counted != null ? counted.join : projected ? ((Project) plan).child() : plan;
+      if (!(join instanceof Join) || join == refused.get() || !enabled() || !isTaken((Join) join)
+          || (counted != null && BestPartners.of(counted.join) != null)) {
         return none;
       }
       SparkSession session = (SparkSession) SparkSession.active();
-      run = planner.apply(new Object[] {session, plan});
+      run = planner.apply(new Object[] {session, join});
       if (run instanceof Function) {
-        return (Seq) none.prepended(new DovetailJoin(session, whole((Join) plan), (Function) run));
+        Join whole = whole((Join) join);
+        SparkPlan rows = counted != null ? counted.summed(session, whole, (Function) run)
+            : new DovetailJoin(session, whole, projected ? read(plan, whole) : whole.output(), false, (Function) run);
+        return (Seq) none.prepended(projected ? new ProjectExec(((Project) plan).projectList(), rows) : rows);
       }
+      refused = new WeakReference(join);
     } catch (RuntimeException error) {
       LoggerFactory.getLogger("dovetail").warn("Spark runs a join that Dovetail could not look at", error);
     } catch (LinkageError error) {
@@ -85,6 +97,18 @@ public class JoinStrategy extends SparkStrategy {
     }
     LogicalPlan marked = FirstRows.marked(session, limit, join);
     return marked == null ? none : (Seq) none.prepended(session.sessionState().planner().plan(marked).next());
+  }
+
+  /** The columns of a join that the projection above it reads. */
+  private static Seq read(LogicalPlan projection, Join join) {
+    Seq columns = (Seq) (Object) Nil$.MODULE$;
+    for (int i = 0; i < join.output().size(); i++) {
+      Attribute column = (Attribute) join.output().apply(i);
+      if (projection.references().contains(column)) {
+        columns = (Seq) columns.appended(column);
+      }
+    }
+    return columns;
   }
 
   private boolean isTaken(Join join) {
@@ -180,14 +204,27 @@ public class JoinStrategy extends SparkStrategy {
     return best == null ? null : Arrays.asList(new Object[] {Integer.valueOf(best.top), best.ties, best.order});
   }
 
-  /** Whether columns have the same types, but for what in them can be null. */
-  public static boolean haveSameTypes(StructType one, StructType other) {
-    boolean same = one.size() == other.size();
-    for (int i = 0; same && i < one.size(); i++) {
-      DataType type = ((StructField) one.apply(i)).dataType();
-      same = DataType.equalsIgnoreNullability(type, ((StructField) other.apply(i)).dataType());
+  /** The places of columns in the output of a join. */
+  public static String places(Join join, Seq columns) {
+    StringBuilder places = new StringBuilder();
+    for (int i = 0; i < columns.size(); i++) {
+      for (int j = 0; j < join.output().size(); j++) {
+        Attribute column = (Attribute) join.output().apply(j);
+        if (column.exprId().equals(((Attribute) columns.apply(i)).exprId())) {
+          places.append(j).append(' ');
+        }
+      }
     }
-    return same;
+    return places.toString();
+  }
+
+  /** The types of columns, but for what in them can be null. */
+  public static String types(Seq columns) {
+    List types = new ArrayList();
+    for (int i = 0; i < columns.size(); i++) {
+      types.add(((Attribute) columns.apply(i)).dataType().catalogString());
+    }
+    return types.toString();
   }
 
   /** The join as it was before Spark began to run its inputs: what an adaptive plan has in hand is for Spark alone. */

@@ -37,7 +37,7 @@ import scala.runtime.AbstractPartialFunction;
 public class MarkedJoins extends SparkStrategy {
   private Function runner;
 
-  /** Let a function of Python run the joins of a session. It gets join, columns, options and session, and gives an RDD. */
+  /** Let a function of Python run the joins of a session. It gets what a join asks for, columns and options. */
   public static void install(SparkSession session, Function runner) {
     MarkedJoins strategy = new MarkedJoins();
     strategy.runner = runner;
@@ -93,12 +93,17 @@ public class MarkedJoins extends SparkStrategy {
 
   public Seq apply(LogicalPlan plan) {
     Seq none = (Seq) (Object) Nil$.MODULE$;
-    Marking found = Marking.find(plan);
-    if (found == null || found.join.isStreaming()) {
+    Counted counted = Counted.find(plan);
+    Marking found = Marking.find(counted == null ? plan : counted.rows());
+    if (found == null || found.join.isStreaming() || (counted != null && found.filter != null)) {
       return none;
     }
     SparkSession session = (SparkSession) SparkSession.active();
-    SparkPlan rows = new DovetailJoin(session, JoinStrategy.whole(found.join), found.columns, new Run(runner, found));
+    Join join = JoinStrategy.whole(found.join);
+    if (counted != null) {
+      return (Seq) none.prepended(counted.summed(session, join, new Run(runner, found)));
+    }
+    SparkPlan rows = new DovetailJoin(session, join, found.columns, false, new Run(runner, found));
     if (found.filter != null) {
       rows = new FilterExec(found.filter, rows);
     }
@@ -173,25 +178,12 @@ public class MarkedJoins extends SparkStrategy {
 
   /** The places of columns in the output of a join. */
   public static String places(Join join, Seq columns) {
-    StringBuilder places = new StringBuilder();
-    for (int i = 0; i < columns.size(); i++) {
-      for (int j = 0; j < join.output().size(); j++) {
-        Attribute column = (Attribute) join.output().apply(j);
-        if (column.exprId().equals(((Attribute) columns.apply(i)).exprId())) {
-          places.append(j).append(' ');
-        }
-      }
-    }
-    return places.toString();
+    return JoinStrategy.places(join, columns);
   }
 
   /** The types of columns, but for what in them can be null. */
   public static String types(Seq columns) {
-    List types = new ArrayList();
-    for (int i = 0; i < columns.size(); i++) {
-      types.add(((Attribute) columns.apply(i)).dataType().catalogString());
-    }
-    return types.toString();
+    return JoinStrategy.types(columns);
   }
 }
 
@@ -284,10 +276,9 @@ class Run implements Function {
   }
 
   public Object apply(Object given) {
-    Object session = ((Object[]) given)[0];
-    Object join = ((Object[]) given)[1];
-    Object[] asked = new Object[] {session, join, marking.columns, marking.options};
-    return runner.apply(new ArrayList(Arrays.asList(asked)));
+    List asked = new ArrayList(Arrays.asList((Object[]) given));
+    asked.add(marking.options);
+    return runner.apply(asked);
   }
 }
 

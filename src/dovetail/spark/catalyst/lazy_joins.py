@@ -36,8 +36,16 @@ from dovetail.request import Request
 from dovetail.result_columns import ResultColumns
 from dovetail.spark import joins
 from dovetail.spark.batch.cell import check_parameters
+from dovetail.spark.batch.counts import rows_of
 from dovetail.spark.catalyst.interrupts import safe_interrupts
-from dovetail.spark.catalyst.strategy import JavaFunction, condition_text, make_object
+from dovetail.spark.catalyst.strategy import (
+    JavaFunction,
+    check_types,
+    condition_text,
+    make_object,
+    only_columns,
+    places,
+)
 from dovetail.spark.diag.join import may_go_along_diagonal
 from dovetail.spark.frames.binding import bind_frames, by_position, joined_names
 from dovetail.spark.frames.columnless import MARKS
@@ -48,7 +56,6 @@ from dovetail.spark.frames.sink import remember_plan
 AT_ONCE = "spark.dovetail.joinAtOnce"  # "true": joins are planned at the call of dovetail.join
 STRUCTURAL = {"columns", "suffix", "suffixes", "indicator", "validate", "left_on", "right_on", "trusted"}
 """Options that the plan itself contains."""
-RIGHT_SUFFIX = "_right"
 
 log = logging.getLogger("dovetail.spark")
 _made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by the gateway of a JVM
@@ -187,10 +194,11 @@ class Runner(JavaFunction):
 
     def apply(self, given: Any) -> Any:
         """An RDD of Spark's internal rows, or the error for Java to throw."""
-        session, join, columns, options = (given.get(place) for place in range(4))  # calls to Java are slow
+        session, join, counted, columns, options = (given.get(place) for place in range(5))  # calls to Java are slow
         try:
             with safe_interrupts(self._spark):
-                return self._joined(join, columns, options, self._session(session))._jdf.queryExecution().toRdd()
+                make = self._counted if counted else self._joined
+                return make(join, columns, options, self._session(session))._jdf.queryExecution().toRdd()
         except Py4JJavaError as error:
             return error.java_exception
         except PySparkException as error:
@@ -211,29 +219,30 @@ class Runner(JavaFunction):
         except (AnalysisException, ConditionError) as error:
             warnings.warn(f"Spark runs a join that Dovetail was to run: {error}", RuntimeWarning, stacklevel=2)
         joined = by_position(_frame(spark, self._marked.leaveToSpark(join)))
-        return joined.select(*(joined.columns[place] for place in self._places(join, columns)))
+        return joined.select(*(joined.columns[place] for place in places(self._marked, join, columns)))
 
-    def _places(self, join: Any, columns: Any) -> list[int]:
-        return [int(place) for place in str(self._marked.places(join, columns)).split()]
+    def _counted(self, join: Any, columns: Any, options: str, spark: SparkSession) -> DataFrame:
+        """Numbers that add up to the number of rows of a join."""
+        try:
+            request = self._request(join, json.loads(options), spark)
+        except (AnalysisException, ConditionError):
+            return rows_of(self._joined(join, columns, options, spark))
+        return joins.count_rows(request)
 
     def _planned(self, join: Any, columns: Any, options: dict[str, Any], spark: SparkSession) -> DataFrame:
-        marked = self._marked
-        left, right = (by_position(self._input(plan, spark)) for plan in (join.left(), join.right()))
-        names = list(left.columns)
-        names += [name + RIGHT_SUFFIX if name in names else name for name in right.columns]
-        wanted = [names[place] for place in self._places(join, columns)]
-        how = str(marked.how(join))
-        session: Any = spark._jsparkSession
-        on = condition_text(marked, session, join)
-        arguments = {"left": left, "right": right, "on": on, "how": how, **options}
-        if len(wanted) < join.output().size():
-            arguments["columns"] = wanted
-        parameters = options.get("parameters", {})
-        joined = joins.join_dataframes(Request.read("join", {**arguments, "trusted": True}, lambda: parameters))
-        found, types = (str(marked.types(one)) for one in (_plan_of(joined).output(), columns))
-        if found != types:
-            raise DovetailError(f"the columns are {found}, and should be {types}")
+        request = only_columns(self._marked, self._request(join, options, spark), join, columns)
+        joined = joins.join_dataframes(request)
+        check_types(self._marked, joined, columns)
         return joined
+
+    def _request(self, join: Any, options: dict[str, Any], spark: SparkSession) -> Request:
+        """The join as a call of `dovetail.join`."""
+        left, right = (by_position(self._input(plan, spark)) for plan in (join.left(), join.right()))
+        session: Any = spark._jsparkSession
+        on, how = condition_text(self._marked, session, join), str(self._marked.how(join))
+        arguments = {"left": left, "right": right, "on": on, "how": how, **options, "trusted": True}
+        parameters = options.get("parameters", {})
+        return Request.read("join", arguments, lambda: parameters)
 
     def _input(self, plan: Any, spark: SparkSession) -> DataFrame:
         """An input as a DataFrame in which marked joins are planned: once, for both the sample and the join."""

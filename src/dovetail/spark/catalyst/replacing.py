@@ -16,8 +16,8 @@ from dovetail.errors import DovetailError
 from dovetail.planning.kernel_plans import SPARK
 from dovetail.request import Request
 from dovetail.spark.catalyst.interrupts import safe_interrupts
-from dovetail.spark.catalyst.strategy import JavaFunction, condition_text
-from dovetail.spark.joins import best_dataframes, check_best, join_dataframes, plan_unseen
+from dovetail.spark.catalyst.strategy import JavaFunction, check_types, condition_text, only_columns
+from dovetail.spark.joins import best_dataframes, check_best, count_rows, join_dataframes, plan_unseen
 
 ENABLED = "spark.dovetail.enabled"
 LEAST_PAIRS = "spark.dovetail.leastPairs"
@@ -55,18 +55,19 @@ class Planner(JavaFunction):
         # Spark's own join would be planned here again.
         return plan.operator.why if plan.operator.name == SPARK else None
 
-    def rows(self, session: Any, join: Any) -> Any:
-        """The result, as an RDD of Spark's internal rows."""
+    def rows(self, session: Any, join: Any, counted: bool, columns: Any) -> Any:
+        """An RDD of Spark's internal rows: columns of the result, or numbers that add up to how many rows it has."""
         with safe_interrupts(self._spark):
-            return self._rows(session, join)
+            return self._rows(session, join, counted, columns)._jdf.queryExecution().toRdd()
 
-    def _rows(self, session: Any, join: Any) -> Any:
+    def _rows(self, session: Any, join: Any, counted: bool, columns: Any) -> DataFrame:
         request = self._request(session, join)
+        if counted:
+            return count_rows(request)
+        request = only_columns(self.strategy, request, join, columns)
         joined = join_dataframes(request) if request.top is None else best_dataframes(request)
-        wanted, found = join.schema(), joined._jdf.schema()
-        if not self.strategy.haveSameTypes(wanted, found):
-            raise DovetailError(f"the columns are {found.simpleString()}, and should be {wanted.simpleString()}")
-        return joined._jdf.queryExecution().toRdd()
+        check_types(self.strategy, joined, columns)
+        return joined
 
     def _request(self, session: Any, join: Any) -> Request:
         """The join as a call of `dovetail.join`. Columns are named by position."""
@@ -106,7 +107,7 @@ class Run(JavaFunction):
 
     def apply(self, given: Any) -> Any:
         try:
-            return self._planner.rows(given[0], given[1])
+            return self._planner.rows(*given)
         except BaseException as error:
             return _answer(error)
 

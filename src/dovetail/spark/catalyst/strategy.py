@@ -7,9 +7,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pyspark import java_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dovetail.errors import ConditionError, DovetailError
+from dovetail.request import Request
 from dovetail.spark.session.java_code import NotCompiled, compile_classes, new_object
 
 PACKAGE = "dovetail.catalyst"
@@ -22,6 +23,7 @@ CLASSES = (  # each may use the ones before it
     "BestPartners",
     "PlanLeaf",
     "DovetailJoin",
+    "Counted",
     "ConditionText",
     "Foreign",
     "Risky",
@@ -33,6 +35,7 @@ CLASSES = (  # each may use the ones before it
 )
 STRATEGY = "JoinStrategy"
 NAME = f"{PACKAGE}.{STRATEGY}"
+RIGHT_SUFFIX = "_right"
 
 _compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the loader, by the gateway of a JVM
 
@@ -70,6 +73,28 @@ def condition_text(strategy: Any, session: Any, join: Any) -> str:
             "than the session, a clock shows a time twice, or a function has no SQL"
         )
     return str(text)
+
+
+def only_columns(strategy: Any, request: Request, join: Any, columns: Any) -> Request:
+    """The request for some columns of a join. Columns of its inputs are named by position."""
+    if columns.size() == join.output().size():
+        return request
+    left, right = (list(frame.columns) for frame in request.input_list)
+    names = [*left, *(name + RIGHT_SUFFIX if name in left else name for name in right)]
+    return request.but(columns=[names[place] for place in places(strategy, join, columns)])
+
+
+def places(strategy: Any, join: Any, columns: Any) -> list[int]:
+    """The places of columns in the output of a join."""
+    return [int(place) for place in str(strategy.places(join, columns)).split()]
+
+
+def check_types(strategy: Any, joined: DataFrame, columns: Any) -> None:
+    """Refuse a result whose columns are not those of the query."""
+    output = joined._jdf.queryExecution().analyzed().output()
+    found, wanted = str(strategy.types(output)), str(strategy.types(columns))
+    if found != wanted:
+        raise DovetailError(f"the columns are {found}, and should be {wanted}")
 
 
 def make_object(spark: SparkSession, name: str) -> Any:

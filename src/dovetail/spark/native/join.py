@@ -26,7 +26,7 @@ from dovetail.errors import PlanError
 from dovetail.matching import build_matcher
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import NATIVE
-from dovetail.planning.statistics import Sample, Samples
+from dovetail.planning.statistics import Sample, Samples, read_columns
 from dovetail.spark.frames.binding import joined_names, never_fails, position_name, value_bytes
 from dovetail.spark.frames.planned import FrameJoin
 from dovetail.spark.native.axes import SLACK, Axis, axes_of, place_sql, steps_in_place
@@ -200,8 +200,8 @@ def check_native(asked: FrameJoin, how: JoinType) -> None:
         raise refusal(found)
 
 
-def native_join(asked: FrameJoin, plan: JoinPlan, samples: Samples | None) -> NativeJoin | str:
-    """The join by Spark's own operators, or why it is not possible."""
+def native_join(asked: FrameJoin, plan: JoinPlan, samples: Samples | None, listed: bool = True) -> NativeJoin | str:
+    """The join by Spark's own operators, or why it is not possible. `listed`: results are not only counted."""
     if samples is None or plan.rows is None:
         return "cells need a sample of both sides"
     larger = Side.LEFT if plan.rows[0] >= plan.rows[1] else Side.RIGHT
@@ -210,7 +210,7 @@ def native_join(asked: FrameJoin, plan: JoinPlan, samples: Samples | None) -> Na
         return axes
     cells, copies, candidates = _cells_in(axes, asked.bound.condition, samples, plan)
     probes = PROBE * plan.rows[axes[0].point] * len(cells[0].levels)
-    out = (ROW_OUT + VALUE_OUT * len(asked.output)) * (plan.pairs or 0.0)
+    out = (ROW_OUT + VALUE_OUT * len(asked.output) * listed) * (plan.pairs or 0.0)
     seconds = START + probes + COPY * copies + CANDIDATE * candidates + out
     return NativeJoin(asked, plan.how, axes, cells, copies, candidates, seconds)
 
@@ -307,13 +307,16 @@ FILE_VALUE, JVM_VALUE = 0.03e-6, 0.3e-6  # read by a task, or passed by Spark
 PAIR, VALUE_BACK = 0.1e-6, 0.075e-6
 
 
-def seconds_in_workers(asked: FrameJoin, plan: JoinPlan, read_by_tasks: tuple[bool, bool]) -> float:
-    """The cost of the join in Python workers."""
+def seconds_in_workers(
+    asked: FrameJoin, plan: JoinPlan, read_by_tasks: tuple[bool, bool], listed: bool = True
+) -> float:
+    """The cost of the join in Python workers. Results that are only counted are not listed."""
     assert plan.rows is not None
-    values = [rows * len(asked.bound.visible(side)) for side, rows in zip(Side, plan.rows, strict=True)]
-    read = sum(n * (FILE_VALUE if by_tasks else JVM_VALUE) for n, by_tasks in zip(values, read_by_tasks, strict=True))
-    seconds: float = WORKERS + read + (PAIR + VALUE_BACK * len(asked.output)) * (plan.pairs or 0.0)
-    return seconds
+    seconds = WORKERS
+    for side, rows, by_tasks in zip(Side, plan.rows, read_by_tasks, strict=True):
+        columns = len(asked.bound.visible(side)) if listed else len(read_columns(plan.condition, side))
+        seconds += rows * columns * (FILE_VALUE if by_tasks else JVM_VALUE)
+    return seconds + (PAIR + VALUE_BACK * len(asked.output)) * (plan.pairs or 0.0) if listed else seconds
 
 
 def refusal(reason: str) -> PlanError:
