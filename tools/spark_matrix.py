@@ -21,6 +21,7 @@ TESTS = [  # of everything something, in a few minutes
     "tests/spark/batch/test_join_types.py::test_small_budgets_spill",
     "tests/spark/multiway/test_multijoin.py",
     "tests/spark/frames/test_types.py::test_payload",
+    "tests/spark/catalyst/test_counted.py",
     "tests/spark/catalyst/test_enabling.py",
     "tests/spark/catalyst/test_lazy_joins.py",
     "tests/spark/catalyst/test_never_breaks.py",
