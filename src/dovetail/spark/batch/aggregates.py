@@ -31,8 +31,9 @@ from dovetail.request import Request
 from dovetail.spark.batch.cell import cells_at_rest
 from dovetail.spark.batch.tables import bind_tables, in_cells, look_at, plan_cells, route
 from dovetail.spark.exchange.packing import Rewrite, as_planned
-from dovetail.spark.frames.binding import Bound, by_position, joined_names
+from dovetail.spark.frames.binding import Bound
 from dovetail.spark.frames.planned import FrameJoin, Inputs, joined_schema
+from dovetail.spark.frames.renaming import by_position, joined_names
 from dovetail.spark.frames.schemas import session_zone
 from dovetail.spark.session.workers import freeze_modules
 

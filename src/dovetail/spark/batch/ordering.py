@@ -15,7 +15,7 @@ from dovetail.core.rows import Phase
 from dovetail.errors import InputError
 from dovetail.execution.output import MOST_ROWS
 from dovetail.execution.steps import Step
-from dovetail.spark.frames.binding import by_position, joined_names
+from dovetail.spark.frames.renaming import by_position, joined_names, renamed
 from dovetail.spark.frames.schemas import arrow_schema, session_zone
 
 
@@ -34,7 +34,7 @@ def ordered_steps(
     joined: DataFrame, keys: Sequence[OrderKey], names: tuple[list[str], list[str]], limit: int | None
 ) -> Iterator[Step]:
     """Steps with the joined rows in order. `names` are the columns of both inputs."""
-    ordered = by_position(joined).orderBy(*(_order_column(key, names) for key in keys)).toDF(*joined.columns)
+    ordered = renamed(by_position(joined).orderBy(*(_order_column(key, names) for key in keys)), joined.columns)
     return _steps(ordered if limit is None else ordered.limit(limit))
 
 

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from dovetail.condition import spark_sql
 from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.spark.frames.binding import by_position, joined_names, position_name
 from dovetail.spark.frames.planned import FrameJoin
+from dovetail.spark.frames.renaming import by_position, joined_names, renamed
 
 
 def by_spark(asked: FrameJoin, plan: JoinPlan) -> JoinPlan:
@@ -24,7 +24,7 @@ def join_by_spark(asked: FrameJoin, plan: JoinPlan) -> DataFrame:
     """Spark's own join, on the same condition."""
     left, right = (by_position(frame) for frame in asked.inputs)
     width = len(left.columns)
-    right = right.toDF(*(position_name(width + i) for i in range(len(right.columns))))
+    right = by_position(right, width)
     names = joined_names(*(frame.columns for frame in asked.inputs))
     conjuncts = [F.expr(spark_sql(conjunct, names)) for conjunct in asked.bound.written]
-    return left.join(right, conjuncts, plan.how).toDF(*asked.output.names)
+    return renamed(left.join(right, conjuncts, plan.how), asked.output.names)

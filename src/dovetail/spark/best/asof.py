@@ -31,8 +31,9 @@ from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.spark.batch.tables import contents
 from dovetail.spark.best.ranges import Cuts, find_cuts, sample_by_spark, sample_files
-from dovetail.spark.frames.binding import Bound, after_join, position_name
+from dovetail.spark.frames.binding import Bound, after_join
 from dovetail.spark.frames.planned import FrameJoin, Planned
+from dovetail.spark.frames.renaming import position_name, renamed
 from dovetail.spark.frames.schemas import result_fields
 
 t = pa.types
@@ -146,7 +147,7 @@ class _AsOf:
         mine = [F.col(position_name(n)) for n in range(self._own[0])]
         theirs = [F.col(f"found.{position_name(n)}").alias(f"r{n}") for n in range(self._own[1])]
         fields = result_fields(self._asked.inputs, self._asked.output)
-        return after_join(rows.select(*mine, *theirs).toDF(*self._asked.output.names), self._bound, fields)
+        return after_join(renamed(rows.select(*mine, *theirs), self._asked.output.names), self._bound, fields)
 
     def _left(self, cuts: Cuts | None) -> DataFrame:
         rows, cut = self._keyed(Side.LEFT), _cut(cuts)

@@ -14,8 +14,8 @@ from dovetail.condition.best import Best
 from dovetail.condition.expression import type_of
 from dovetail.planning.kernel_plans import SPARK
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.spark.frames.binding import by_position, joined_names, position_name
 from dovetail.spark.frames.planned import FrameJoin, Planned
+from dovetail.spark.frames.renaming import by_position, joined_names, renamed
 from dovetail.spark.frames.schemas import only_spark_compares
 
 
@@ -39,7 +39,7 @@ def plan_best_by_spark(asked: FrameJoin, plan: JoinPlan, best: Best, why: str) -
 def _best_of_pairs(asked: FrameJoin, plan: JoinPlan, best: Best) -> DataFrame:
     left, right = (by_position(frame) for frame in asked.inputs)
     width = len(left.columns)
-    right = right.toDF(*(position_name(width + n) for n in range(len(right.columns))))
+    right = by_position(right, width)
     names = joined_names(*(frame.columns for frame in asked.inputs))
     conjuncts = [F.expr(spark_sql(conjunct, names)) for conjunct in asked.bound.written]
     keys = [F.expr(spark_sql(key.value, names)) for key in best.order]
@@ -50,7 +50,7 @@ def _best_of_pairs(asked: FrameJoin, plan: JoinPlan, best: Best) -> DataFrame:
     place = F.rank() if best.ties == "all" else F.row_number()
     window = Window.partitionBy("row").orderBy(*ordered or [F.col("row")])
     kept = pairs.withColumn("place", place.over(window)).where(F.col("place") <= best.top)
-    return kept.drop("row", "place").toDF(*asked.output.names)
+    return renamed(kept.drop("row", "place"), asked.output.names)
 
 
 def _is_finite(value: SparkColumn, type_: pa.DataType) -> SparkColumn:

@@ -47,9 +47,10 @@ from dovetail.spark.catalyst.strategy import (
     places,
 )
 from dovetail.spark.diag.join import may_go_along_diagonal
-from dovetail.spark.frames.binding import bind_frames, by_position, joined_names
+from dovetail.spark.frames.binding import bind_frames
 from dovetail.spark.frames.columnless import MARKS
 from dovetail.spark.frames.planned import FrameJoin
+from dovetail.spark.frames.renaming import by_position, joined_names
 from dovetail.spark.frames.result_frames import check_unique, columns_of_result, frame_of_result, joined_request
 from dovetail.spark.frames.sink import remember_plan
 

@@ -17,6 +17,7 @@ from dovetail.planning.kernel_plans import SPARK
 from dovetail.request import Request
 from dovetail.spark.catalyst.interrupts import safe_interrupts
 from dovetail.spark.catalyst.strategy import JavaFunction, check_types, condition_text, only_columns
+from dovetail.spark.frames.renaming import by_position
 from dovetail.spark.joins import best_dataframes, check_best, count_rows, join_dataframes, plan_unseen
 
 ENABLED = "spark.dovetail.enabled"
@@ -96,7 +97,7 @@ class Planner(JavaFunction):
     def _frame(self, spark: SparkSession, plan: Any) -> DataFrame:
         jvm: Any = spark._jvm
         rows = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
-        return rows.toDF(*(f"c{place}" for place in range(plan.output().size())))
+        return by_position(rows)
 
 
 class Run(JavaFunction):

@@ -44,6 +44,7 @@ from dovetail.spark.frames.binding import Bound
 from dovetail.spark.frames.file_rows import MOST_FILES, are_reached
 from dovetail.spark.frames.parquet_frames import NotPlainError, plain_read
 from dovetail.spark.frames.planned import Inputs
+from dovetail.spark.frames.renaming import renamed
 from dovetail.spark.frames.schemas import carried_schema, result_fields
 from dovetail.spark.session.settings import shuffle_partitions
 from dovetail.spark.session.workers import freeze_modules
@@ -320,7 +321,7 @@ class DiagonalTables:
         """Rows of R1 padded with nulls."""
         width = len(self._bound.frames[Side.LEFT].columns)
         own = self._fields[:width] if self.sliced.one is Side.LEFT else self._fields[width:]
-        named = ones.toDF(*(field.name for field in own))
+        named = renamed(ones, [field.name for field in own])
         columns = [
             F.col(f"`{field.name.replace('`', '``')}`")
             if field in own

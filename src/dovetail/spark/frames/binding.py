@@ -11,7 +11,7 @@ l.window = r.window            streams, windows of event time: Spark computes wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,6 +45,7 @@ from dovetail.condition.sql import parse_text
 from dovetail.condition.types import is_lossless
 from dovetail.core.rows import Side
 from dovetail.spark.frames.column_names import OWN_ALIASES, Names
+from dovetail.spark.frames.renaming import by_position, joined_names, position_name, renamed
 from dovetail.spark.frames.schemas import (
     CHAR_TYPE,
     DELAY_MS,
@@ -154,7 +155,7 @@ def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> Da
     names = joined_names(bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
     for conjunct in bound.after:
         flat = flat.where(F.expr(spark_sql(conjunct, names)))
-    return flat.toDF(*result.columns)
+    return renamed(flat, result.columns)
 
 
 def decoded(result: DataFrame, fields: list[StructField]) -> DataFrame:
@@ -164,21 +165,6 @@ def decoded(result: DataFrame, fields: list[StructField]) -> DataFrame:
         if made is not None:
             flat = flat.withColumn(position_name(position), F.expr(made[1].format(position_name(position))))
     return flat
-
-
-def by_position(frame: DataFrame) -> DataFrame:
-    """The same columns, named c0, c1, …"""
-    return frame.toDF(*(position_name(i) for i in range(len(frame.columns))))
-
-
-def position_name(position: int) -> str:
-    return f"c{position}"
-
-
-def joined_names(left: Sequence[str], right: Sequence[str]) -> Callable[[Column], str]:
-    """How Spark addresses a column of either input in joined rows. Right columns come last."""
-    names, first = (list(left), list(right)), (0, len(left))
-    return lambda column: position_name(first[column.side] + names[column.side].index(column.name))
 
 
 def never_fails(expression: Expression) -> bool:

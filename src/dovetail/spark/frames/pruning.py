@@ -9,7 +9,7 @@ the end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -19,9 +19,10 @@ from pyspark.sql import functions as F
 from dovetail.condition import Column, columns_of, quote_name
 from dovetail.core.rows import Side
 from dovetail.execution.chosen_columns import ChosenColumns
-from dovetail.spark.frames.binding import bind_conjuncts, by_position, position_name
+from dovetail.spark.frames.binding import bind_conjuncts
 from dovetail.spark.frames.columnless import MARKS
 from dovetail.spark.frames.planned import FrameJoin, Inputs, Planned
+from dovetail.spark.frames.renaming import by_position, position_name, selected
 from dovetail.spark.frames.schemas import DELAY_MS
 from dovetail.spark.session.settings import ignores_case
 from dovetail.window import Window
@@ -52,8 +53,7 @@ class Pruning:
         chosen = self.chosen
         if chosen is None:
             return planned
-        names = [quote_name(name) for name in chosen.names]
-        return Planned(replace(planned.plan, columns=chosen.summary), lambda: planned.frame().select(*names))
+        return Planned(replace(planned.plan, columns=chosen.summary), lambda: _in_order(planned.frame(), chosen.names))
 
 
 def prune(asked: FrameJoin, window: Window | None = None, also: Collection[Column] = ()) -> Pruning:
@@ -88,13 +88,21 @@ def prune(asked: FrameJoin, window: Window | None = None, also: Collection[Colum
 
 def _over(asked: FrameJoin, inputs: Inputs) -> FrameJoin:
     """The same join on inputs with other columns."""
+    if all(new is old for new, old in zip(inputs, asked.inputs, strict=True)):
+        return asked
     return replace(asked, inputs=inputs, bound=bind_conjuncts(asked.bound.written, *inputs))
 
 
 def _some(frame: DataFrame, names: Iterable[str]) -> DataFrame:
     """Some columns by name, including names that Spark cannot address."""
     places, names = {name: place for place, name in enumerate(frame.columns)}, list(names)
-    return by_position(frame).select(*(position_name(places[name]) for name in names)).toDF(*names)
+    if names == frame.columns:
+        return frame
+    return selected(by_position(frame), [f"{position_name(places[name])} AS {quote_name(name)}" for name in names])
+
+
+def _in_order(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    return frame if list(names) == frame.columns else selected(frame, [quote_name(name) for name in names])
 
 
 def _times(asked: FrameJoin, side: Side, window: Window | None) -> set[str]:

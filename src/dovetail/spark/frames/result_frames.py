@@ -22,7 +22,8 @@ from dovetail.execution.unique_keys import UNIQUE, keys_of, not_unique
 from dovetail.request import Request
 from dovetail.result_columns import MARK, ResultColumns
 from dovetail.spark.exchange.arrow_tasks import Part
-from dovetail.spark.frames.binding import bind_frames, by_position, position_name
+from dovetail.spark.frames.binding import bind_frames
+from dovetail.spark.frames.renaming import by_position, position_name, renamed
 from dovetail.spark.frames.schemas import arrow_schema
 from dovetail.spark.frames.sink import PartedJoin, join_behind, remember_join
 from dovetail.spark.session.settings import ignores_case
@@ -65,7 +66,7 @@ def frame_of_result(joined: DataFrame, columns: ResultColumns) -> DataFrame:
     if columns.indicator is not None:
         selected.append(_origin(columns))
         names.append(columns.indicator)
-    result = by_position(joined).select(*selected).toDF(*names)
+    result = renamed(by_position(joined).select(*selected), names)
     if columns.names is not None and list(columns.names) != names:
         result = result.select(*map(quote_name, columns.names))
     join = join_behind(joined)

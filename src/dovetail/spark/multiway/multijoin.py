@@ -20,7 +20,8 @@ from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.request import Request, named_inputs
 from dovetail.routing.routers import hypercube
-from dovetail.spark.frames.binding import by_position, decoded, encoded
+from dovetail.spark.frames.binding import decoded, encoded
+from dovetail.spark.frames.renaming import by_position, renamed
 from dovetail.spark.frames.schemas import arrow_schema, carried_schema, only_spark_compares, session_zone
 from dovetail.spark.multiway.multi_streams import join_several_streams
 from dovetail.spark.multiway.multi_tables import counted_hypercube, join_several_tables
@@ -50,7 +51,7 @@ def multijoin_dataframes(request: Request) -> DataFrame:
         joined = join_several_streams(inputs, frames, plan, request, output, carried_schema(fields))
     else:
         joined = join_several_tables(frames, plan, request, output, carried_schema(fields))
-    result = decoded(joined, fields).toDF(*output.names)
+    result = renamed(decoded(joined, fields), output.names)
     sources = [name for schema in schemas.values() for name in schema.names]
     return without_ends(result, sources) if request.end == SOURCE else result
 

@@ -27,8 +27,9 @@ from dovetail.matching import build_matcher
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import NATIVE
 from dovetail.planning.statistics import Sample, Samples, read_columns
-from dovetail.spark.frames.binding import joined_names, never_fails, position_name, value_bytes
+from dovetail.spark.frames.binding import never_fails, value_bytes
 from dovetail.spark.frames.planned import FrameJoin
+from dovetail.spark.frames.renaming import by_position, joined_names, position_name, selected
 from dovetail.spark.native.axes import SLACK, Axis, axes_of, place_sql, steps_in_place
 from dovetail.spark.native.cells import (
     CANDIDATE,
@@ -94,10 +95,7 @@ class NativeJoin:
         asked = self.asked
         width = len(asked.inputs[0].columns)
         names = joined_names(*(frame.columns for frame in asked.inputs))
-        sides = [
-            frame.toDF(*(position_name(start + i) for i in range(len(frame.columns))))
-            for frame, start in zip(asked.inputs, (0, width), strict=True)
-        ]
+        sides = [by_position(asked.inputs[0]), by_position(asked.inputs[1], width)]
         point, other = self.point, self.point.other
         conjuncts = [F.expr(spark_sql(conjunct, names)) for conjunct in asked.bound.written]
         on = [F.expr("cell = cells"), *conjuncts]
@@ -106,8 +104,8 @@ class NativeJoin:
         sides[point] = sides[point].select("*", *map(F.expr, self._cell_of_point(names)))
         sides[other] = self._with_cells(sides[other], names).hint(self._hint(sides[other]))
         joined = sides[Side.LEFT].join(sides[Side.RIGHT], on, self.how)
-        return joined.selectExpr(
-            *(f"{position_name(i)} AS {quote_name(name)}" for i, name in enumerate(asked.output.names))
+        return selected(
+            joined, [f"{position_name(i)} AS {quote_name(name)}" for i, name in enumerate(asked.output.names)]
         )
 
     def _with_cells(self, frame: DataFrame, names: Any) -> DataFrame:
