@@ -1,4 +1,4 @@
-"""Points in intervals, five for each point: uniform, points skewed, wide and narrow intervals mixed."""
+"""Points in intervals, five for each point: uniform, skewed points, and a mix of wide and narrow intervals."""
 
 from __future__ import annotations
 
