@@ -61,9 +61,7 @@ def skew(scale: Scale) -> Iterator[Finding]:
 
 @experiment("C-DN-5b")
 def share_of_bound(scale: Scale) -> Iterator[Finding]:
-    setting = scale.pick(
-        Setting(20_000, blocks=40), Setting(20_000, blocks=40), WHOLE
-    )  # blocks of 50 rows, as printed
+    setting = scale.pick(Setting(20_000, blocks=40), Setting(20_000, blocks=40), WHOLE)  # blocks of 50 rows, as printed
     lines = [skewed(1, seed, setting) for seed in scale.seeds]
     bounds = [bound(line, setting) for line in lines]
     finding = Finding("C-DN-5b", _said(setting, scale))

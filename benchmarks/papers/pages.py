@@ -1,6 +1,6 @@
 """Write the table and plots of docs/papers.md from a run with --json.
 
-    python -m benchmarks.papers.pages FINDINGS.json
+python -m benchmarks.papers.pages FINDINGS.json
 """
 
 from __future__ import annotations
