@@ -1,4 +1,4 @@
-"""Files that take the place of others: whole or not at all, and never through a link."""
+"""Files that replace others: completely or not at all, and never through a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The logic of the benchmark of joins without equal keys: its contenders need not be installed."""
+"""The logic of the benchmark of joins without equal keys. Contenders need not be installed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The page model with the sizes in print: Order of 44,475 pages, Lineitem of 189,635."""
+"""The page model with the printed sizes: 44,475 pages of Order, 189,635 of Lineitem."""
 
 import pytest
 from benchmarks.papers.diag_costs import DiagCosts, Machine, Relation, break_even, nested_loop_transfers
