@@ -1,4 +1,4 @@
-"""Documentation and docstrings are in plain English: some phrases that readers stumble over do not come back."""
+"""Documentation and docstrings are in plain English: some phrases that confused readers must not come back."""
 
 from __future__ import annotations
 
