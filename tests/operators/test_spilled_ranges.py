@@ -1,4 +1,4 @@
-"""What was spilled of an equality is joined range by range at the end, in any budget in bytes."""
+"""Spilled rows of an equality join are joined range by range at the end, within any budget in bytes."""
 
 from __future__ import annotations
 
