@@ -1,4 +1,4 @@
-"""Joins in SQL that keep the best partners: as DuckDB and Spark 4.3 write them, compared with DuckDB."""
+"""SQL joins that keep the best partners, in the syntax of DuckDB and Spark 4.3, compared with DuckDB."""
 
 from __future__ import annotations
 
