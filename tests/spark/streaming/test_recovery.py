@@ -152,7 +152,7 @@ def in_window(left: pa.Table, right: pa.Table, outer: bool, batches: MicroBatche
 
 
 def partners_of(left: pa.Table, right: pa.Table, first: Any, last: Any, order: Any) -> Iterator[tuple[int, int]]:
-    """Pairs with l.k < r.k AND l.v > r.v; the partners of each left row are some of those after it in sorted order."""
+    """Pairs with l.k < r.k AND l.v > r.v; the partners of a left row are in `order[first:last]`."""
     keys, values = ([np.asarray(table[name]) for table in (left, right)] for name in ("k", "v"))
     for row in range(left.num_rows):
         near = order[first[row] : last[row]]
