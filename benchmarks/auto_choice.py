@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 import dovetail
 
-ROWS = 100_000  # of each side
-BATCHES = 100  # of each side
+ROWS = 100_000  # per side
+BATCHES = 100  # per side
 WIDTH = 70  # bytes
-MEMORY = 0.07  # of the input: 1 MB of 14
+MEMORY = 0.07  # share of the input: 1 MB of 14
 EVERY_S = 0.1  # between two batches of a side
 PAUSE_S = 3.0
 ALGORITHMS = ("auto", "diner", "diner_merge", "pmj", "xjoin", "hmj", "rpj")

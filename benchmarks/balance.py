@@ -73,7 +73,7 @@ WORKLOADS: dict[str, tuple[Callable[[], Sides], str]] = {
     "zones, equality": (zones, "l.pu_zone = r.do_zone"),
     "trips, band": (trips, "abs(l.fare_amount - r.fare_amount) <= 0.1"),
 }
-SERIAL_NAMED = 0.02  # of the time on one thread
+SERIAL_NAMED = 0.02  # share of the time on one thread
 
 
 class Cut(NamedTuple):

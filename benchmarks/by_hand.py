@@ -40,7 +40,7 @@ class Case(NamedTuple):
     tables: Callable[[int, np.random.Generator], tuple[pa.Table, pa.Table]]
     on: str
     by_hand: Callable[[DataFrame, DataFrame, int, str], DataFrame]
-    widths: tuple[int, ...]  # to try, for a million rows
+    widths: tuple[int, ...]  # bin widths to try, for a million rows
 
 
 def payload(prefix: str, rows: int, rng: np.random.Generator) -> dict[str, pa.Array]:

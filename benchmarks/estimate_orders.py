@@ -137,7 +137,7 @@ def count_rows() -> Iterator[list[int]]:
 
 
 def run(workload: Workload, aggregate: Mapping[str, str] | None = None) -> Iterator[tuple[float, Step]]:
-    """Steps, with the share of the inputs that has arrived."""
+    """The steps, each with the share of the inputs that has arrived."""
     rows = workload.left.num_rows + workload.right.num_rows
     with count_rows() as came:
         for step in dovetail.progressive(

@@ -25,9 +25,9 @@ ALGORITHMS = ("diner", "diner_merge", "xjoin", "hmj", "rpj", "dphj", "pmj", "min
 SEVERAL = ("miner", "mjoin")  # joined over three inputs
 KEYS = {"uniform": 0.0, "zipf 1": 1.0}  # exponents
 DOMAIN = 20_000
-ROWS = 60_000  # of each input
+ROWS = 60_000  # per input
 WIDTHS = (60, 70, 200)
-MEMORY = 0.05  # of the input's bytes
+MEMORY = 0.05  # share of the input's bytes
 
 
 class EveryMoment(dovetail.Recording):
@@ -43,8 +43,8 @@ class EveryMoment(dovetail.Recording):
 
 
 class Shares(NamedTuple):
-    payload: float  # of the memory
-    early: float  # of the results
+    payload: float  # share of the memory
+    early: float  # share of the results
     seconds: float  # CPU time
 
 

@@ -1,4 +1,4 @@
-"""The curves on the pages of operators: each operator on a small workload, beside one or two others.
+"""The curves on the pages of operators: each operator on a small workload, compared with one or two others.
 
 Two inputs send rows and stall. Operators run on the simulated clock, so a curve depends only on the algorithms and the
 costs below, not on the machine. Joins of three inputs, and diag, which reads at its own pace, have a curve over memory.
@@ -26,10 +26,10 @@ from dovetail.testing.workload import Workload
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images" / "operators"
 
-ROWS = 10_000  # of each input
+ROWS = 10_000  # per input
 KEYS = 2_500
 FRAGMENTS = 4  # each is followed by a stall of the same length
-MEMORY = 0.1  # of the rows of both inputs
+MEMORY = 0.1  # share of the rows of both inputs
 BLOCK_ROWS = 50
 PAGE_S = 1e-3
 DISK = Costs(pages_read_sequential=PAGE_S, pages_read_random=PAGE_S, pages_written=PAGE_S)
@@ -37,7 +37,7 @@ BUDGET_BYTES = 64 << 10  # for the join with a budget in bytes
 POINTS = 80  # up to the last arrival; the curve goes on for a tenth of that time
 MEMORIES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 ORDERS = 20_000
-WINDOWS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1)  # of the orders
+WINDOWS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1)  # shares of the orders
 SEED = 0
 
 SHARE = "share of all"

@@ -1,7 +1,7 @@
 """Plain Spark SQL with and without `dovetail.enable`: CPU of range joins, the break-even point, the cost of planning.
 
     python -m benchmarks.plain_sql threshold 5000 20000 60000   # nested loop against Dovetail, by rows per side
-    python -m benchmarks.plain_sql queries 100000               # six queries as people write them
+    python -m benchmarks.plain_sql queries 100000               # six typical queries
     python -m benchmarks.plain_sql tpch 0.01                    # 22 queries: rows, plans, time to plan
     python -m benchmarks.plain_sql joins 3000                   # the same for 30 queries like those of TPC-DS
 

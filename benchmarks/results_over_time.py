@@ -29,7 +29,7 @@ ON = "abs(l.paid_at - r.booked_at) <= 1200 AND l.amount <= r.amount"
 ROWS = 16_000
 FIRST = 1_500
 BURSTS = ((5.0, 2.5), (5.0, 2.5), (5.0, 0.0))  # stalls are as long as two cores have work
-MEMORY = "96KB"  # of each of two cells: together a quarter of the bytes of both sides
+MEMORY = "96KB"  # per cell; the two cells have a quarter of the bytes of both sides
 
 Points = list[tuple[float, int]]  # second, results so far
 

@@ -118,10 +118,10 @@ class CellCosts(NamedTuple):
     """Costs of one cell."""
 
     row_us: float  # per row of a micro-batch: unpack, probe, keep
-    batch_ms: float  # of a micro-batch with hardly any rows
+    batch_ms: float  # per micro-batch with hardly any rows
     puts: float  # per micro-batch, to a store
     other_requests: float  # listings and deletions
-    row_bytes: float  # of state
+    row_bytes: float  # state per row
 
 
 def measure_cell() -> CellCosts:
@@ -193,9 +193,9 @@ def _stream_join(place: Any) -> Any:
 class Hour(NamedTuple):
     """A stream join of this many cells, on half as many cores."""
 
-    seconds: float  # of a micro-batch
-    requests: float  # in an hour, with a trigger of ten seconds
-    copies: float  # of a row without an equality: a grid of cells, each row in a row or a column of it
+    seconds: float  # per micro-batch
+    requests: float  # per hour, with a trigger of ten seconds
+    copies: float  # per row, without an equality: each row goes to a row or a column of a grid of cells
 
 
 def run_hour(costs: CellCosts, cells: int, rows: int) -> Hour:

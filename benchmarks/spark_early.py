@@ -1,4 +1,4 @@
-"""Early results from big tables on Spark, two cores: waves against the batch join of the same tables.
+"""Early results from large tables on Spark, two cores: waves against a batch join of the same tables.
 
 100M results of 1M x 1M rows in Parquet files, two inequalities. The batch join writes Parquet, as users would; the
 waves return their rows to the driver. `python -m benchmarks.spark_early` prints how often the bounds of the estimate

@@ -34,7 +34,7 @@ FILES, ROWS, GAP_S = 20, 20_000, 0.7
 PAUSES = {7: 6.0, 14: 6.0}  # after this file, in seconds
 SCHEMA = "id bigint, k bigint, words string, kind string"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-MEMORY = "2MB"  # of each of two cells; the rows of both sides take about 45 MB
+MEMORY = "2MB"  # per cell, with two cells; the rows of both sides take about 45 MB
 
 
 @dataclass
@@ -124,7 +124,7 @@ def run(spark: SparkSession, prepared: Path, name: str, expected: int, when_up: 
         joined = by_spark(spark, place) if name == "spark" else by_dovetail(spark, place, name)
         found = [0]
         waits: list[Wait] = []
-        ends: list[float] = []  # of micro-batches
+        ends: list[float] = []  # ends of micro-batches
         together = [F.count_if(F.expr(f"id div {ROWS} = {n} AND id_right div {ROWS} = {n}")) for n in range(FILES)]
 
         def count(batch: DataFrame, number: int) -> None:

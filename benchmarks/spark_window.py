@@ -28,7 +28,7 @@ from dovetail.kernels.compiling import kernel
 from dovetail.spark.session.session import local_session
 from dovetail.window import Window
 
-NOISE = 6.0  # of y around x, for about one match, found by trial
+NOISE = 6.0  # of y around x, for about one match; found by trial
 ON = "l.x < r.x AND l.y > r.y"
 SCHEMA = "id bigint, x double, y double"
 PAIRS = "id bigint, x double, y double, id_right bigint, x_right double, y_right double"

@@ -164,7 +164,7 @@ def test_both_joins_are_summed_up(scene: Scene) -> None:
     charts = drawn(ScenePanel(scene), 80)[10:]
     assert "█" in charts[0]
     bars = [line[14:].strip() for line in charts[HEIGHT + 1 : 2 * HEIGHT + 1]]
-    assert bars == ["█"] * HEIGHT  # all in the last second
+    assert bars == ["█"] * HEIGHT  # all of them in the last second
 
 
 def test_what_spark_fails_with_is_raised(scene: Scene) -> None:

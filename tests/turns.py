@@ -22,7 +22,7 @@ SECONDS: dict[str, float] = json.loads((Path(__file__).parent / "seconds.json").
 
 
 def in_turns(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The tests of this run. Tests without cases take turns with the others of their file."""
+    """The tests of this run. Tests without cases take turns with other such tests in their file."""
     cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if (turns := _turns(item)) > 1:

@@ -43,7 +43,7 @@ class Predicate(NamedTuple):
     """Left key, operator, right key."""
 
     operator: int
-    width: float = 0.0  # of a band
+    width: float = 0.0  # for bands
 
     @property
     def mirrored(self) -> Predicate:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-STEPS = 60  # of time, before and after the short inputs have ended
+STEPS = 60  # time steps, before and after the short inputs have ended
 GRID = 50  # number of choices for each size
 
 

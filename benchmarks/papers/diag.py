@@ -281,7 +281,7 @@ def theory(scale: Scale) -> Iterator[Finding]:
             f"{measured:.1%}, {expected:.1%}",
             abs(measured - expected) <= 0.013,
         )
-    deviation = 121 / 12**0.5 / 2406 * orders  # of uniformly 1 to 121 days
+    deviation = 121 / 12**0.5 / 2406 * orders  # standard deviation of uniformly 1 to 121 days
     for pages in (1000, 3000):
         rows = pages / ORDER_PAGES * orders
         measured, expected = run(scans, rows).mishits, normal_mishits(TABLES, round(rows / TABLES), deviation)

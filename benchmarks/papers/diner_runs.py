@@ -61,7 +61,7 @@ XJOIN = Contender("XJoin", "xjoin")
 
 
 class Setting(NamedTuple):
-    rows: int = 10_000  # of each relation: a tenth of the paper's
+    rows: int = 10_000  # per relation: a tenth of the paper's
     memory: float = 0.05  # share of both relations
     blocks: int = 40  # that memory is divided into
 

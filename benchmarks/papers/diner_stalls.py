@@ -73,7 +73,7 @@ def silences(scale: Scale) -> Iterator[Finding]:
     tried = scale.pick((0.1, 1.0), (0.1, 0.25, 0.5, 1.0), (0.1, 0.25, 0.5, 1.0))
     finding = Finding("C-DN-11", _said(setting, scale))
     lines = {silence: [in_fragments(silence, seed, setting) for seed in scale.seeds] for silence in tried}
-    slower_by = scale.pick(SLOWER[:1], SLOWER, SLOWER)  # with 100 ms a page, the same settings fail
+    slower_by = scale.pick(SLOWER[:1], SLOWER, SLOWER)  # with 100 ms per page, the same settings fail
     runs = {slower: _compare(finding, "Fig. 16", lines, setting, slower, scale.with_shares) for slower in slower_by}
     for other, printed in (("RPJ", 1.83), ("HMJ", 8.65)):
         best = max(_gain(of, "DINER", other).least for done in runs.values() for of in done.values())

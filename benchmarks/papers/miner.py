@@ -21,7 +21,7 @@ from dovetail.matching.expansion import MOST
 from dovetail.testing.clock import Costs
 from dovetail.testing.values import zipf_shares
 
-PRINTED_ROWS = 100_000  # of the two larger inputs
+PRINTED_ROWS = 100_000  # in each of the two larger inputs
 MEMORY = (0.05, 0.10, 0.15, 0.20)
 PRINTED = {0.05: 0.55, 0.20: 0.80}  # shares online
 ABOVE = 0.01  # random excess over the bound that is allowed

@@ -112,7 +112,7 @@ def online_share(
 class InBytes(NamedTuple):
     """With rows of 200 bytes and a budget that includes indexes and buffers."""
 
-    share: float  # of all results, online
+    share: float  # share of all results found online
     indexes: float  # bytes of all indexes, as a share of the budget
 
 

@@ -173,7 +173,7 @@ def _judge_points(
 def first_hundred(scale: Scale) -> Iterator[Finding]:
     """The cost of a page relative to processing a row is not printed; reading the input is free.
 
-    With fewer rectangles than in print, a run pair would have too few of the first hundred results.
+    With fewer rectangles than in the paper, a run pair would have too few of the first hundred results.
     """
     sizes = (131_461, 128_971)
     finding = Finding(

@@ -21,7 +21,7 @@ Words = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 VALUES = 1000
-ROWS = 10_000  # of each side
+ROWS = 10_000  # per side
 BLOCKS = 50  # run pairs of a whole input
 AFTER = (2, 3, 5, 10, 20, 50)  # blocks
 RUNS = 600

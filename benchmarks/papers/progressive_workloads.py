@@ -12,7 +12,7 @@ from dovetail.testing import arrival_times, values
 from dovetail.testing.values import Random, Values
 from dovetail.testing.workload import Workload
 
-ROWS = 100_000  # of each relation in DINER's experiments
+ROWS = 100_000  # per relation in DINER's experiments
 
 
 def zipf_keys(skew: float = 1.0, rows: tuple[int, int] = (ROWS, ROWS), seed: int = 0) -> Workload:

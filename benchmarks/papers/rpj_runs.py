@@ -29,12 +29,12 @@ from dovetail.testing.workload import Workload
 
 PARTITIONS = 20
 HASHED = ("rpj", "hmj", "xjoin")
-VALUES = 50  # of a partition
-MEMORY_SHARE = 20  # residents are one row in this many of the input
-BATCHES = 25  # that residents consist of
-STALLED_PAGES = 80  # of memory on the unreliable network
-ROW_BYTES = 10  # in print
-PRINTED_PAGES, PRINTED_S = 20_000, 14_000  # of both relations, and how long they take over the unreliable network
+VALUES = 50  # per partition
+MEMORY_SHARE = 20  # one in this many rows of the input is resident
+BATCHES = 25  # number of batches that make up the residents
+STALLED_PAGES = 80  # memory pages on the unreliable network
+ROW_BYTES = 10  # as printed
+PRINTED_PAGES, PRINTED_S = 20_000, 14_000  # both relations, and their transmission over the unreliable network
 
 Kind = Literal["harmony", "reverse"]
 SETTINGS: tuple[tuple[Kind, float], ...] = (("harmony", 1), ("harmony", 5), ("reverse", 1), ("reverse", 5))

@@ -45,7 +45,7 @@ class Element(NamedTuple):
 
     probe_s: Seconds
     build_s: float
-    operations: Seconds  # of each probe
+    operations: Seconds  # per probe
 
 
 def measure_element(data: Workload, batches: int, rows: int, build: Build, probes: int) -> Element:

@@ -148,7 +148,7 @@ def run_all(
 def try_experiment(module: str, name: str, scale: Scale) -> tuple[float, list[dict[str, Any]]]:
     """Run an experiment in a separate process. Returns CPU seconds and the findings."""
     if Path("/dev/shm").is_dir():
-        tempfile.tempdir = "/dev/shm"  # many small blocks, of which only the number matters
+        tempfile.tempdir = "/dev/shm"  # many small blocks: only their number matters
     started = time.process_time()
     found = [finding.to_json() for finding in experiment_of(module, name).run(scale)]
     return time.process_time() - started, found

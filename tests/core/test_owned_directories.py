@@ -153,7 +153,7 @@ def test_a_lock_that_is_none(kind: str, tmp_path: Path) -> None:
         lock.symlink_to(tmp_path / "thesis")
     elif kind == "directory":
         lock.mkdir()
-    signal.alarm(20)  # instead of a hang
+    signal.alarm(20)  # instead of hanging
     try:
         remove_owned(owned_directory(tmp_path, "table"))
     finally:

@@ -40,7 +40,7 @@ SLOW = {"docs/tutorials/flight_stream.md"}
 class Block(NamedTuple):
     language: str
     text: str
-    line: int  # of its page
+    line: int  # in its page
 
     @property
     def is_output(self) -> bool:

@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *so
 
 
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-OPENING = r"(?:^|[.!?] )Of [a-z`].*"  # a sentence that has lost its subject
+OPENING = r"(?:^|[.!?] )Of [a-z`].*"  # a sentence without a subject
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

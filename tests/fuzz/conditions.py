@@ -214,7 +214,7 @@ class Conditions:
                 return absolute(a)
 
     def linear(self) -> Text:
-        """Both sides on both sides of the comparison."""
+        """A comparison with terms of both inputs on both sides."""
         (a, b), (c, d) = self.columns(NUMBERS), self.columns(COORDINATES)
         first, second = (arithmetic(x, self.rng.choice("+-"), y) for x, y in ((a, b), (c, d)))
         return compared(first, self.rng.choice(("=", *LESS, *MORE)), second)
@@ -289,7 +289,7 @@ class Conditions:
     def _points_apart(self) -> Text:
         name = self.rng.choice(list(POINTS))
         a, b = column("l", name), column("r", name)
-        # list_distance refuses a null element and lists of two lengths, which have no distance.
+        # list_distance rejects null elements and lists of different lengths, for which there is no distance.
         squares = f"list_transform(list_zip({a.duck}, {b.duck}), lambda e: (e[1] - e[2]) * (e[1] - e[2]))"
         known = f"len({a.duck}) = len({b.duck}) AND len(list_filter({squares}, lambda s: s IS NULL)) = 0"
         far = Value(

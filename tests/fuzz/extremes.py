@@ -74,7 +74,7 @@ def _pool(type_: pa.DataType) -> list[Any]:
     bits = type_.bit_width
     low, high = (0, 2**bits - 1) if t.is_unsigned_integer(type_) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     middle = [-2, -1, 0, 1, 2, 3, 2**53, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**63 + 1]
-    if t.is_date64(type_):  # dates are 32 bits wide; a time of day does not count
+    if t.is_date64(type_):  # dates have 32 bits; a time of day is ignored
         low, high = low // 2**32 * DAY_MILLIS, (high // 2**32) * DAY_MILLIS + DAY_MILLIS - 1
         middle = [days * DAY_MILLIS + millis for days in (-2, -1, 0, 1, 2) for millis in (0, 1, DAY_MILLIS - 1)]
     return [value for value in (low, low + 1, high - 1, high, *middle) if low <= value <= high]
@@ -203,7 +203,7 @@ def _floats(width: Any, a: Any, b: Any, sign: int) -> float:
 
 
 def _alike(a: Any, b: Any, left: pa.DataType, right: pa.DataType) -> tuple[Any, Any]:
-    """Numbers against floats are compared as doubles."""
+    """Comparisons of numbers with floats use doubles."""
     if t.is_floating(left) or t.is_floating(right):
         return float(a), float(b)
     return a, b

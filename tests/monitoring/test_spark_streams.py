@@ -136,7 +136,7 @@ class Endless(Query):
 
 
 def silent(*seconds: float) -> list[dict[str, Any]]:
-    """Micro-batches in which no cell did anything."""
+    """Micro-batches in which no cell did any work."""
     return [step(100 + number, 0, second=second, results=None) for number, second in enumerate(seconds)]
 
 

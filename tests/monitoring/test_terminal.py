@@ -98,7 +98,7 @@ def test_the_command_on_a_real_terminal(tmp_path: Path) -> None:
         while True:
             try:
                 seen += os.read(ours, 1 << 16)
-            except OSError:  # the other end is closed
+            except OSError:  # the other end has been closed
                 break
     os.close(ours)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())

@@ -16,7 +16,7 @@ class Proxy:
         self.connections = 0
         self.ration_used = threading.Event()
         self._changed = threading.Condition()
-        self._left: float = float("inf")  # bytes that may still pass from server to client
+        self._left: float = float("inf")  # bytes that may still be forwarded from server to client
         self._then: Literal["stall", "cut"] = "stall"
         self._pause_s = 0.0
         self._open: list[socket.socket] = []

@@ -104,7 +104,7 @@ def test_while_sources_stall_the_join_goes_on_and_hands_over_when_rows_come() ->
     for step in steps:
         phases.append(step.phase)
         found.update(zip(step.batch["row"].to_pylist(), step.batch["row_right"].to_pylist(), strict=True))
-        if step.phase == "reactive":  # only now may the sources go on
+        if step.phase == "reactive":  # only now may the sources continue
             for gate in gates:
                 gate.opened.set()
     assert found == expected(left, right)

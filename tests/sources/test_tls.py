@@ -127,7 +127,7 @@ def test_a_redirect_carries_no_token_to_an_unencrypted_place(certificates: Certi
 
 def test_without_encryption_a_token_stays_on_the_host_that_was_named() -> None:
     with serving(None, Redirecting) as server, serving(None) as other:
-        server.places = (f"grpc://127.0.0.1:{other.port}",)  # another name, which may be another machine
+        server.places = (f"grpc://127.0.0.1:{other.port}",)  # another name may mean another machine
         with pytest.raises(SourceError, match="no token is sent there"):
             read(with_token(server, None, same_order=True))
         assert other.check.seen == []

@@ -57,7 +57,7 @@ def test_on_one_machine_workers_run_the_python_of_the_script(tmp_path: Path, bar
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "connect"])
 def test_elsewhere_it_is_said_what_workers_lack(master: str, tmp_path: Path, bare: Path) -> None:
     pairs, said = run(master, tmp_path, bare)
-    assert pairs == 19  # with Spark's own operators
+    assert pairs == 19  # computed by Spark's own operators
     python = f"{bare / 'python3'} ({platform.python_version()})"
     assert said.startswith(f"WorkerError: the workers of this Spark session run {python}, where dovetail, numba")
     assert f"PYSPARK_PYTHON set to a Python that has it; this process runs {sys.executable}." in said

@@ -41,7 +41,7 @@ class Object(NamedTuple):
 
 class Fault(NamedTuple):
     kind: str
-    answer: tuple[int, str]  # of an error
+    answer: tuple[int, str]  # for the kind "error"
 
 
 class Faults:
@@ -248,7 +248,7 @@ class Handler(BaseHTTPRequestHandler):
         prefix, delimiter = (self.query.get(name, [""])[0] for name in ("prefix", "delimiter"))
         after = self.query.get("continuation-token", [""])[0]
         most = min(PAGE, int(self.query.get("max-keys", [PAGE])[0]))
-        found: dict[str, str] = {}  # by the point after which the listing continues
+        found: dict[str, str] = {}  # by sort position, for the continuation token
         for key in sorted(self.server.objects):
             if not key.startswith(prefix):
                 continue

@@ -88,7 +88,7 @@ def run(monkeypatch: pytest.MonkeyPatch, place: str, look: Callable[[], Look]) -
         if (number + 1) % NOTED == 0:
             looks.append(look())
             log.info("after %d micro-batches: %s", number + 1, looks[-1])
-    assert results > BATCHES  # of each row, some among the last ones of the other side
+    assert results > BATCHES  # each row has some among the last rows of the other side
     return looks
 
 

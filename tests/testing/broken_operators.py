@@ -79,7 +79,7 @@ class NamesNoSegments(Miner):
 
 
 class CountsNoSnapshots(Miner):
-    """Its second snapshot has the version of the first."""
+    """Gives its second snapshot the version of the first."""
 
     def snapshot(self) -> Manifest:
         return replace(super().snapshot(), version=1)

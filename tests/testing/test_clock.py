@@ -97,7 +97,7 @@ def test_rows_that_arrive_during_a_unit_of_work_wait_for_its_end() -> None:
 
 
 def test_the_side_that_has_ended_is_not_waited_for() -> None:
-    """Left ends early; the gaps of the right side alone are stalls."""
+    """The left side ends early; gaps of the right side alone count as stalls."""
     left = [0.001 * i for i in range(1, 201)]
     right = [*left, *(0.2 + 0.1 * i for i in range(1, 20))]
     run = play("nested_loop", workload(left, right, keys=50), "l.k = r.k", memory_rows=80, block_rows=10)

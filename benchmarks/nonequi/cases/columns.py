@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-SPACING = 100  # of positions, on average: a table of n rows has positions in [0, 100 n)
+SPACING = 100  # average distance of positions: a table of n rows has positions in [0, 100 n)
 
 
 def side(prefix: str, columns: Mapping[str, np.ndarray], rng: np.random.Generator) -> pa.Table:

@@ -15,7 +15,7 @@ from benchmarks.nonequi.question import Compare, Overlap, Pairs
 READS, EXONS = 9_944_559, 1_194_285
 CHROMOSOMES = 24
 READ, EXON = 100, 300  # mean lengths
-COVERED = 15_500_000  # of positions: pairs = READS * EXONS * (READ + EXON) / COVERED
+COVERED = 15_500_000  # number of positions: pairs = READS * EXONS * (READ + EXON) / COVERED
 
 
 def generate(rows: int, rng: np.random.Generator) -> Tables:

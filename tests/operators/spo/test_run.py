@@ -140,7 +140,7 @@ def test_parts_that_expire_are_removed_without_being_read(how: str, monkeypatch:
     store = BlockStore()
     spo = operator("l.x = r.x AND l.id = r.id", rows.schema, store, MEMORY, window(rows=4000), how=how)
     found = list(feed(spo, rows, 0, 2000))
-    assert len(found) == 2000  # each left row has its partner
+    assert len(found) == 2000  # each left row has one partner
     before = set(files(store))
     assert spo.usage.spilled_rows > 3000
 

@@ -178,7 +178,7 @@ TOP: list[tuple[str, dict[str, Any]]] = [
     ("l.n < r.n AND l.y > r.y", {"top": 1, "order_by": "r.t DESC NULLS FIRST", "how": "inner"}),
     ("abs(l.x - r.x) <= 1 OR l.n = r.n", {"top": 3, "order_by": "r.y", "ties": "all"}),
     ("l.t >= r.t AND l.n > 0", {"top": 1, "order_by": "r.t DESC"}),
-    ("levenshtein(l.s, r.s) < 1 AND l.n = r.n", {"top": 2, "order_by": "r.y"}),  # by Spark
+    ("levenshtein(l.s, r.s) < 1 AND l.n = r.n", {"top": 2, "order_by": "r.y"}),  # computed by Spark
 ]
 
 

@@ -126,7 +126,7 @@ def test_a_writer_that_is_killed_at_any_step(target: Store, mode: str) -> None:
         if writer.exitcode == 0:
             break
         assert writer.exitcode == -signal.SIGKILL
-    assert outcomes == sorted(outcomes)  # nothing up to some step, then everything
+    assert outcomes == sorted(outcomes)  # nothing before some step, everything after it
     assert not outcomes[0]
     assert outcomes[-1]
 

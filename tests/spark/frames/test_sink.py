@@ -54,7 +54,7 @@ def test_modes(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
         dovetail.write(frame, path)
     dovetail.write(frame, path.as_uri(), mode="append")
     assert same(spark.read.parquet(str(path)), frame.unionAll(frame))
-    dovetail.write(spark.read.parquet(str(path)).limit(7), path, mode="overwrite")  # of itself
+    dovetail.write(spark.read.parquet(str(path)).limit(7), path, mode="overwrite")  # a part of itself
     assert spark.read.parquet(str(path)).count() == 7
     assert dovetail.write(frame.where("id < 0"), tmp_path / "none").rows == 0
     assert spark.read.parquet(str(tmp_path / "none")).schema.names == frame.schema.names

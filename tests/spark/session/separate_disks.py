@@ -4,7 +4,7 @@ Each process has its own mount namespace, in which two directories differ from t
 
     own        empty, and not visible to the others, like the local disk of a machine
     workers    shared by these processes, but not with this one; here its files are in `behind`
-    shared     the same for all
+    shared     the same for all processes
 """
 
 from __future__ import annotations

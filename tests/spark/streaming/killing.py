@@ -61,8 +61,8 @@ class Job:
     def __init__(self, place: Path, script: Path = JOB) -> None:
         self.place, self.script, self.mark = place, script, uuid.uuid4().hex
         self.failed_tasks = 0
-        self.peak_rss = 0  # bytes, of a worker
-        self._logged = 0  # bytes of the log, by earlier runs
+        self.peak_rss = 0  # bytes, of the largest worker
+        self._logged = 0  # bytes of the log written by earlier runs
 
     def end(self) -> None:
         """Kill all processes of the job, and wait until none is left."""

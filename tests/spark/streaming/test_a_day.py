@@ -28,7 +28,7 @@ START = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * SECOND
 ON = "abs(l.x - r.x) <= 0.02 AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 120 SECONDS"
 
 Results = Counter[tuple[int, int]]
-"""Numbers of rows, -1 for none."""
+"""Row numbers, -1 for none."""
 
 
 def stream(rng: np.random.Generator, rows: int, name: str) -> pa.Table:

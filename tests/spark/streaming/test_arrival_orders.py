@@ -143,7 +143,7 @@ def with_delays(delays: tuple[int | None, int | None]) -> Any:
 
 
 def random_window(rng: random.Random, tables: Tables, on: str, how: str) -> tuple[str, Window]:
-    """The condition, which may bound event time itself, and the window."""
+    """The condition, which may itself bound event time, and the window."""
     kind = rng.choice(["rows", "per_stream", "delay", "one", "both", "both", "both", "bounded", "bounded"])
     slow, quick = 1000, rng.choice([0, 5, 15])
     delays = rng.choice([(slow, slow), (slow, slow), (quick, slow), (slow, quick), (quick, quick)])

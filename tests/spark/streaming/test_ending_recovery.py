@@ -19,7 +19,7 @@ from tests.spark.streaming.killing import Batch, Job
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-FILES = 8  # of each input; the last one marks the end
+FILES = 8  # per input; the last one marks the end
 KEYS = {2: 40_000, 3: 200_000}  # by the number of inputs
 END = 1  # row of each input
 

@@ -106,7 +106,7 @@ def test_a_restart_between_micro_batches(spark: SparkSession, place: Path, tmp_p
     all_pairs = expected(spark, place, on, "left")
     assert sum(map(len, found.values())) < all_pairs.total()
     dies = False
-    spark.streams.resetTerminated()  # of the query that was killed
+    spark.streams.resetTerminated()  # forgets the query that was killed
     query = start()
     assert not spark.streams.awaitAnyTermination(1)
     dovetail.finish(query)

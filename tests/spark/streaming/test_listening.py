@@ -125,7 +125,7 @@ def test_a_recording_for_each_join(spark: SparkSession, place: Path, tmp_path: P
     assert [(source.name, source.rows, source.state) for source in last.sources] == [
         *(("orders", FILES * ROWS, "ended"), ("payments", FILES * ROWS, "ended"))
     ]
-    # Cells that finish in the micro-batch of the last rows have no clean-up of their own.
+    # Cells that finish in the micro-batch of the last rows have no separate clean-up.
     assert "arriving" in {noted.moment.phase for noted in recording.moments}
     assert any((noted.moment.resident_rows or 0) > 0 for noted in recording.moments)
     (file,) = recordings.iterdir()

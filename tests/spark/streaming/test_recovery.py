@@ -26,10 +26,10 @@ from tests.spark.streaming.window_oracle import Source, turns
 
 pytestmark = pytest.mark.spark
 
-ROWS = 50_000  # of each side
-QUERY_ROWS = 3_000  # of each side, if an oracle works row by row
+ROWS = 50_000  # per side
+QUERY_ROWS = 3_000  # per side, if an oracle works row by row
 WINDOW = 2000  # rows
-BOUND = 15  # seconds, of 100 rows each
+BOUND = 15  # seconds; each has 100 rows
 
 Results = Counter[tuple[int, int | None]]
 MicroBatches = Iterable[list[Source]]
@@ -41,7 +41,7 @@ class Work(NamedTuple):
     left: pa.Table
     right: pa.Table
     join: dict[str, Any]
-    names: tuple[str, str]  # of the columns with row numbers of each side
+    names: tuple[str, str]  # columns with the row numbers of each side
     expected: Callable[[MicroBatches], Results]
 
 
@@ -242,7 +242,7 @@ def test_kills_beside_a_table(job: Job, spark: SparkSession) -> None:
         job.kill_jvm(batches=rng.choice([1, 2, 3]), pause=rng.random() / 2)
     assert job.kill_workers(batches=1, master="local[2,8]", pause=0.05)
     check(job.place, work, spark)
-    assert not [*job.place.glob("state/*")]  # copies of the table are gone
+    assert not [*job.place.glob("state/*")]  # copies of the table have been removed
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ import dovetail
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 ROWS = 240
-FAR = timedelta(hours=1)  # of the last row of each stream, which expires all others
+FAR = timedelta(hours=1)  # time of the last row of each stream, which expires all others
 SCHEMA = "id bigint, k bigint, ts timestamp"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SIDES = ("left", "right")

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 FIRST = (0, 60, 10, 400)  # seconds: the third file is 50 s late; after the last one windows close
-ROWS = 30  # of a file
+ROWS = 30  # per file
 SECOND = 1_000_000
 
 

@@ -19,7 +19,7 @@ from tests.spark.streaming.window_queries import QUERIES, read
 
 import dovetail
 
-ROWS = 900  # of each stream
+ROWS = 900  # per stream
 
 
 def micro_batches(rows: int) -> Iterator[list[Source]]:

@@ -345,7 +345,7 @@ def test_what_is_kept_is_bounded(how: str, scope: Any, tmp_path: Path, task: Any
     run = query(tables, CONDITIONS[0], how, bounds, tmp_path, cells=cells, partitions=4)
     task.query = run
     kept, files, evicted = [], [], 0
-    for sources in even(rows, 30):  # of 20 rows
+    for sources in even(rows, 30):  # 20 rows each
         _, figures = run.micro_batch(sources, rng)
         kept.append(figures["window_rows"])
         evicted += figures["evicted_rows"]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dovetail.window import Window
 
-Source = tuple[int, Sequence[int]]  # the side, and the numbers of its rows
+Source = tuple[int, Sequence[int]]  # a side, and the numbers of its rows
 Times = tuple[Sequence[int | None], Sequence[int | None]]  # event time in microseconds of each row, by side
 Holds = Callable[[Any, Any], Any]  # whether rows match: a row number of one side, an array of them of the other
 Results = Counter[tuple[int | None, int | None]]  # left row, right row; None for no row
@@ -31,7 +31,7 @@ PRESERVED = {
     "right": (1,),
     "full": (0, 1),
     "left_anti": (0,),
-}  # sides whose rows appear without a partner
+}  # sides whose rows are emitted without a partner
 
 
 @dataclass

@@ -27,7 +27,7 @@ class Query(NamedTuple):
     right: pa.Table
     on: str
     holds: Holds
-    size: dict[str, Any]  # of the window, as dovetail.window takes it
+    size: dict[str, Any]  # of the window, as keyword arguments of dovetail.window
 
     @property
     def window(self) -> Window:
