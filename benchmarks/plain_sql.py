@@ -5,7 +5,7 @@
     python -m benchmarks.plain_sql tpch 0.01                    # 22 queries: rows, plans, time to plan
     python -m benchmarks.plain_sql joins 3000                   # the same for 30 queries like those of TPC-DS
 
-CPU includes all child processes. Every query runs once as a warm-up before it is measured.
+CPU includes all child processes. Queries run once as a warm-up before they are measured, except large nested loops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Polars' benchmark of `join_where`, with the tables of pyjanitor: which rows have less time and more revenue?"""
+"""Polars' benchmark of `join_where`, with the tables of pyjanitor: shorter duration, but more revenue?"""
 
 from __future__ import annotations
 
