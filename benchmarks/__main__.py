@@ -1,4 +1,4 @@
-"""Run the benchmarks against other systems: what we take, what they take, and whether each floor is met.
+"""Run the benchmarks against other systems: our figures, their figures, and whether each floor is met.
 
 Exit code 1 if a floor is missed, 2 if the request is wrong.
 """
@@ -18,7 +18,7 @@ from dovetail.errors import InputError
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help="scenarios to run; all by default")
-    parser.add_argument("--json", type=Path, help="a file for the figures; by default one in benchmarks/results/")
+    parser.add_argument("--json", type=Path, help="the output file for the figures; by default in benchmarks/results/")
     parser.add_argument("--list", action="store_true", dest="only_list", help="list the scenarios")
     given = parser.parse_args(arguments)
     try:

@@ -1,10 +1,10 @@
-"""What `algorithm="auto"` finds while rows trickle in, against the operators that could have been named.
+"""Results that `algorithm="auto"` finds while rows trickle in, compared with each operator requested by name.
 
     python -m benchmarks.auto_choice [--algorithms auto,diner,…] [--workloads uniform,…]
 
 Every workload is joined by `dovetail.progressive(left, right, on, memory=…)`: 100,000 rows of 70 bytes on each side
-(Zipf 1: 10,000), memory for 7 % of the bytes, sent in real time over some seconds with two pauses. A figure is the
-share of all results that are out when the last row has been sent, and after the slash the processor time of the whole
+(Zipf 1: 10,000), memory for 7 % of the bytes, sent in real time over some seconds with two pauses. Each figure is the
+share of all results emitted by the time the last row has been sent; after the slash stands the CPU time of the whole
 join.
 """
 
@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 import dovetail
 
-ROWS = 100_000  # of each side
-BATCHES = 100  # of each side
+ROWS = 100_000  # per side
+BATCHES = 100  # per side
 WIDTH = 70  # bytes
-MEMORY = 0.07  # of the input: 1 MB of 14
-EVERY_S = 0.1  # a batch of each side
+MEMORY = 0.07  # share of the input: 1 MB of 14
+EVERY_S = 0.1  # between two batches of a side
 PAUSE_S = 3.0
 ALGORITHMS = ("auto", "diner", "diner_merge", "pmj", "xjoin", "hmj", "rpj")
 
@@ -33,7 +33,7 @@ Keys = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Sending(NamedTuple):
-    """When the batches of a side are sent, in seconds."""
+    """The times at which the batches of each side are sent, in seconds."""
 
     left: NDArray[np.float64]
     right: NDArray[np.float64]
@@ -64,7 +64,7 @@ def rarely_less() -> Keys:
 
 
 def drifting() -> Keys:
-    """The values that occur move on slowly."""
+    """Keys around a centre that moves slowly."""
     rng = np.random.default_rng(2)
     centre = np.linspace(0, ROWS, ROWS)
     left, right = ((centre + rng.uniform(-ROWS / 10, ROWS / 10, ROWS)).astype(np.int64) for _ in range(2))
@@ -72,7 +72,7 @@ def drifting() -> Keys:
 
 
 def clustered() -> Keys:
-    """Orders and their items: partners arrive at about the same time, and keys have no order."""
+    """Orders and their items: partners arrive at about the same time, but keys are in no order."""
     rng = np.random.default_rng(3)
     names = rng.permutation(ROWS)
     left, right = (names[np.argsort(np.arange(ROWS) + rng.uniform(-1_500, 1_500, ROWS))] for _ in range(2))
@@ -84,7 +84,7 @@ def steady() -> NDArray[np.float64]:
 
 
 def with_pauses() -> NDArray[np.float64]:
-    """Two, after a third and after two thirds."""
+    """Steady, with two pauses: after a third and after two thirds."""
     return steady() + PAUSE_S * np.floor(np.arange(BATCHES) / (BATCHES / 3)).astype(np.float64)
 
 
@@ -115,7 +115,7 @@ def batches(keys: NDArray[np.int64]) -> list[pa.RecordBatch]:
 
 
 class Clock:
-    """When the last row was sent."""
+    """Records when the last row was sent."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -129,7 +129,7 @@ class Clock:
 
 
 def measure(workload: Workload, algorithm: str) -> tuple[float, float, set[str]]:
-    """The share of the results when sending ends, the processor time, and the operators that ran."""
+    """The share of the results found when sending ends, the CPU time, and the operators that ran."""
     sides = [batches(keys) for keys in workload.keys]
     memory = int(MEMORY * sum(batch.nbytes for side in sides for batch in side))
     started, clock = time.process_time(), Clock()

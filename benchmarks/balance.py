@@ -1,13 +1,13 @@
-"""What 4, 16 and 64 threads would make of a join at rest, computed on a machine that has fewer.
+"""Predicts how fast a join at rest would be on 4, 16 and 64 threads, on a machine with fewer cores.
 
     python -m benchmarks.balance
 
-Work is cut as for this many threads, and its pieces are done one after the other, each timed by the processor's clock.
-Then they are given to threads in their order, each to the first that is free, as a join does. All of a join is in it:
-both sides are sorted or hashed, pairs are found, rows gathered. What no piece contains is serial.
+Work is divided as for this many threads, and its pieces run one after the other, each timed in CPU time. The pieces are
+then assigned to simulated threads in order, each to the first that is free, as in a real join. The whole join is
+included: sorting or hashing both sides, finding pairs, gathering rows. Work outside all pieces counts as serial.
 
-`speed-up` is the time of the join on one thread over the computed one. Not in it: threads that wait for memory, which
-all cores share, or for the interpreter's lock.
+`speed-up` is the time of the join on one thread divided by the predicted time. The prediction ignores contention for
+memory bandwidth and for the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ THREADS = (4, 16, 64)
 
 
 def trips() -> Sides:
-    """Taxi trips that were shorter and still dearer than others."""
+    """Taxi trips that were shorter than others and yet more expensive."""
     columns = read_columns("nyc_green_2020", "trip_distance", "fare_amount")
     rng = np.random.default_rng(0)
     left, right = (columns.take(rng.choice(columns.num_rows, 20_000, replace=False)) for _ in range(2))
@@ -54,7 +54,7 @@ def jobs() -> Sides:
 
 
 def zones() -> Sides:
-    """Trips that began where others ended: few zones, some of them very busy."""
+    """Trips that began where others ended: there are few zones, and some are very busy."""
     columns = read_columns("nyc_green_2020", "pu_zone", "do_zone").slice(0, 30_000)
     return columns.select(["pu_zone"]), columns.select(["do_zone"])
 
@@ -73,18 +73,18 @@ WORKLOADS: dict[str, tuple[Callable[[], Sides], str]] = {
     "zones, equality": (zones, "l.pu_zone = r.do_zone"),
     "trips, band": (trips, "abs(l.fare_amount - r.fare_amount) <= 0.1"),
 }
-SERIAL_NAMED = 0.02  # of the time on one thread
+SERIAL_NAMED = 0.02  # share of the time on one thread
 
 
 class Cut(NamedTuple):
-    """A join, cut for some threads."""
+    """A join, divided for a number of threads."""
 
-    seconds: float  # computed
-    serial: dict[str, float]  # seconds that only one thread works, by what it then calls
+    seconds: float  # predicted
+    serial: dict[str, float]  # seconds in which only one thread works, by the function that it calls next
 
 
 class Clock:
-    """The time it would be if pieces were done side by side, and what was done between them."""
+    """A clock that advances as if pieces ran in parallel, and the serial work between them."""
 
     def __init__(self) -> None:
         self.saved = 0.0
@@ -96,7 +96,7 @@ class Clock:
         return time.process_time() - self.saved
 
     def in_threads(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
-        """In place of `dovetail.core.threads.in_threads`: one piece after the other."""
+        """Replaces `dovetail.core.threads.in_threads`: runs one piece after the other."""
         allowed = in_process.allowed_threads()
         threads = min(allowed, len(work))
         if threads <= 1:
@@ -121,7 +121,7 @@ class Clock:
 
 
 def _caller() -> str:
-    """The function outside of the helpers for threads."""
+    """The calling function outside dovetail.core.threads."""
     frame = sys._getframe(2)
     while frame.f_code.co_filename == in_process.__file__ and frame.f_back is not None:
         frame = frame.f_back
@@ -130,7 +130,7 @@ def _caller() -> str:
 
 @contextmanager
 def one_after_the_other(clock: Clock) -> Iterator[None]:
-    """Every module that has taken over the name is changed."""
+    """Replace `in_threads` in every module that has imported it."""
     own = in_process.in_threads
     users = [module for module in list(sys.modules.values()) if getattr(module, "in_threads", None) is own]
     for module in users:
@@ -163,7 +163,7 @@ def cut(sides: Sides, on: str, threads: int) -> Cut:
 
 
 def busiest(seconds: list[float], threads: int) -> float:
-    """The time at which the last thread is done."""
+    """The time at which the last thread finishes."""
     free = [0.0] * threads
     for part in seconds:
         heapq.heappush(free, heapq.heappop(free) + part)

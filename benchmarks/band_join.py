@@ -2,12 +2,12 @@
 
     l.x BETWEEN r.x - width AND r.x + width
 
-All start from the same two tables of a key and a row number, and give the row numbers of both sides. Ours starts from
-NumPy views of Arrow columns; DuckDB and Polars have the tables in their own format. Seconds are CPU seconds of the join
-alone; the answers, which depend on every pair, are computed outside of them.
+All start from the same two tables with a key and a row number, and return the row numbers of both sides. Ours starts
+from NumPy views of Arrow columns; DuckDB and Polars have the tables in their own format. Seconds are CPU seconds of the
+join alone; computing the answers, which depend on every pair, is not included.
 
-`dovetail` computes l.x - r.x; `dovetail_spelled` asks the condition above where rounding could matter. DuckDB and
-Polars know no other spelling that they do not answer by comparing all pairs.
+`dovetail` computes l.x - r.x; `dovetail_spelled` evaluates the condition as written above where rounding could matter.
+With any other spelling, DuckDB and Polars compare all pairs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dovetail.kernels import band, windows
 
-CHUNK = 1 << 22  # pairs per chunk where all are kept
+CHUNK = 1 << 22  # pairs per chunk, when all are kept
 
 Chunks = Iterable[tuple[NDArray[Any], NDArray[Any]]]
 
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 def uniform(rows: int, pairs: int) -> Tables:
-    """Uniform doubles in 0..1, and a band that holds about this many pairs."""
+    """Uniform doubles in 0..1, and a band width that yields about this many pairs."""
     rng = np.random.default_rng(0)
     left, right = (
         pa.table({"x": rng.random(rows), "v": rng.integers(0, 1000, rows), "row": np.arange(rows, dtype=np.int32)})
@@ -62,7 +62,7 @@ def uniform(rows: int, pairs: int) -> Tables:
     return Tables(left, right, pl.DataFrame(left), pl.DataFrame(right), connection, pairs / rows**2 / 2)
 
 
-# Contenders: all pairs, kept.
+# Contenders that return all pairs.
 
 
 def dovetail_pairs(tables: Tables) -> tuple[Answer, float]:
@@ -108,7 +108,7 @@ def polars_pairs(tables: Tables) -> tuple[Answer, float]:
     return answer([_numbers(batch) for batch in result.to_batches()]), seconds
 
 
-# Contenders: how many partners each left row has, and the sum of their values.
+# Contenders that return the number of partners of each left row and the sum of their values.
 
 
 def dovetail_sums(tables: Tables) -> tuple[Answer, float]:
@@ -143,7 +143,7 @@ def _numbers(batch: pa.RecordBatch) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def answer(chunks: Chunks) -> Answer:
-    """The number of pairs, and a number that depends on which rows were paired, not on their order."""
+    """The number of pairs, and a checksum of the pairs that does not depend on their order."""
     pairs = digest = 0
     for left, right in chunks:
         mixed = left.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ right.astype(np.uint64)

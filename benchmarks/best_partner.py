@@ -1,11 +1,11 @@
-"""The best partner of each row against what others do: ratios of CPU time in one run, one thread, whole rows.
+"""Joins that find the best partner of each row, against other systems: CPU time ratios, one thread, whole rows.
 
     python -m benchmarks.best_partner [--share 0.1] [words of a case's name …]
 
-Every case runs three times for each system, in turns, and medians are compared; a slow rival may run once. `--share` is
-the share of all rows. Rivals are DuckDB, Polars and SciPy; above 1 Dovetail is faster. Windows are compared with each
-other, and the widest with DuckDB: it runs on a thousandth of the left rows and on twice as many, and what the second
-thousandth adds is taken for each of the others.
+Every case runs three times on each system, in turn, and medians are compared; a slow rival may run once. `--share` is
+the share of all rows to use. Rivals are DuckDB, Polars and SciPy; with a ratio above 1 Dovetail is faster. Windows are
+compared with each other, and the widest with DuckDB: it runs on a thousandth of the left rows and on twice as many, and
+the added time is extrapolated to all rows.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def _cpu(run: Run) -> float:
 
 
 def measure(case: Case) -> tuple[float, dict[str, float]]:
-    """Medians of CPU seconds: ours, and those of each rival."""
+    """Median CPU seconds: ours, and those of each rival."""
     import dovetail  # noqa: F401  imported before anything is measured
 
-    _cpu(case.ours)  # kernels are compiled
+    _cpu(case.ours)  # compiles kernels
     ours: list[float] = []
     theirs: dict[str, list[float]] = {name: [] for name in case.rivals}
     for _ in range(RUNS):
@@ -137,7 +137,7 @@ def nearest(share: float) -> Iterator[Case]:
     for k in (1, 5):
 
         def scipy(k: int = k) -> Any:
-            """Whole rows: the points, and beside each of them its neighbours."""
+            """Whole rows: each point with its neighbours."""
             near = cKDTree(others).query(points, k=k)[1].ravel()
             return tables[0].take(np.repeat(np.arange(rows), k)), tables[1].take(near)
 
@@ -148,7 +148,7 @@ def nearest(share: float) -> Iterator[Case]:
     yield Case("nearest, intervals", partial(dovetail.nearest, spans[0], spans[1], ("start", "end"), threads=1), {}, {})
 
 
-# One partner under two inequalities: 10^9 pairs at full size.
+# The best of all partners under two inequalities: 10^9 pairs at full size.
 
 
 def inequalities(share: float) -> Iterator[Case]:

@@ -1,11 +1,11 @@
-"""Joins on Spark against the best that an expert writes by hand: bins, an equality on the bin, and a filter.
+"""Joins on Spark against the best hand-written query of an expert: bins, an equality on the bin, and a filter.
 
     python -m benchmarks.by_hand                    # all cases, 1M rows
     python -m benchmarks.by_hand short band --rows 3000000
 
-Each join is run for all its rows (to Spark's noop sink), for a count, and for 2 of its 20 columns. Every width is tried
-twice by hand, and the join twice, so that both are compiled; then the best width and the join take turns. CPU seconds
-of the process tree, medians; a ratio above 1 means that Dovetail needs less.
+Each join is run for all its rows (to Spark's noop sink), for a count, and for 2 of its 20 columns. As a warm-up, the
+hand-written query runs twice with every bin width, and the join twice; then the best width and the join take turns.
+Figures are median CPU seconds of the process tree; with a ratio above 1 Dovetail needs less.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ GROUP_ROWS = 250_000
 
 
 class Case(NamedTuple):
-    """A join, its tables, and how it is written by hand for a width of bins."""
+    """A join, its tables, and the hand-written query for a given bin width."""
 
     title: str
     tables: Callable[[int, np.random.Generator], tuple[pa.Table, pa.Table]]
     on: str
     by_hand: Callable[[DataFrame, DataFrame, int, str], DataFrame]
-    widths: tuple[int, ...]  # to try, for a million rows
+    widths: tuple[int, ...]  # bin widths to try, for a million rows
 
 
 def payload(prefix: str, rows: int, rng: np.random.Generator) -> dict[str, pa.Array]:
@@ -94,7 +94,7 @@ def skewed_points(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Tab
 
 
 def keyed(rows: int, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
-    """A thousand keys, and intervals that are as much longer."""
+    """A thousand keys, and intervals a thousand times as long."""
     n, keys = rows // 10, 1000
     left = points(rows, rng)
     length = rng.integers(1, min(DOMAIN // 10, 40_000_000_000_000 // rows), n)
@@ -171,7 +171,7 @@ def equal_point_by_hand(left: DataFrame, right: DataFrame, width: int, how: str)
 def overlap_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
     one = left.withColumn("b", _bins(F.col("ls"), F.col("le"), width))
     other = right.withColumn("c", _bins(F.col("s"), F.col("e"), width))
-    first = _bin(F.greatest("ls", "s"), width)  # the pair counts where the overlap begins
+    first = _bin(F.greatest("ls", "s"), width)  # keep the pair only in the bin where the overlap begins
     return one.join(other, F.expr("b = c AND ls < e AND s < le") & (first == F.col("b")), how).drop("b", "c")
 
 
@@ -198,7 +198,7 @@ def distance_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) ->
 
 
 def inequalities_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
-    """y follows x: an expert who knows that bins x, a row's partners are within the noise."""
+    """y follows x: an expert who knows this puts x into bins, since a row's partners are within the noise."""
     noise = 18.0 / 333_333
     one = left.withColumn("b", F.floor(F.col("lx") * 1e9 / width))
     other = right.withColumn(
@@ -311,7 +311,7 @@ def main() -> None:
     for name in given.cases or CASES:
         for how in given.how:
             if how != "inner" and CASES[name].by_hand is overlap_by_hand:
-                continue  # by hand a second pass is needed
+                continue  # the hand-written query needs a second pass
             for row in compare(spark, name, given.rows, how, given.runs, given.asked):
                 print(
                     f"{row.title:34}{row.how:>10}{row.pairs:>12,}{row.asked:>11}{row.by_hand:>9.2f}{row.width:>10,}"

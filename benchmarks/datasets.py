@@ -1,4 +1,4 @@
-"""Real data sets that are not part of the repository: parquet files in a directory beside it, or in $DOVETAIL_DATA."""
+"""Real data sets outside the repository: parquet files in a directory next to it, or in $DOVETAIL_DATA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders and line items from Parquet files, clustered by their dates: ours along the diagonal, DuckDB's hash join."""
+"""Orders and line items from Parquet files, clustered by date: our Diag-Join against DuckDB's hash join."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import dovetail
 from benchmarks import tpch
 
-STEP_MB = 10  # in which DuckDB's memory is raised until it finishes
+STEP_MB = 10  # DuckDB's memory is raised in these steps until it finishes
 
 
 class Files(NamedTuple):
@@ -26,7 +26,7 @@ class Files(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The rows, a number that depends on which were paired, and CPU seconds: to the end, and to the first of them."""
+    """The number of rows, a checksum of the pairs, and CPU seconds: in total, and to the first rows."""
 
     rows: int
     digest: int
@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 
 
 def by_date(scale: float, share: float, memory_mb: int) -> Files:
-    """The files, and the least memory, from so much on, in which DuckDB joins them."""
+    """The files, and the smallest memory, starting from `memory_mb`, in which DuckDB can join them."""
     orders, items = tpch.orders_and_items(scale)
     pa.set_cpu_count(1)
     while True:
@@ -61,7 +61,7 @@ def diag_join(files: Files) -> tuple[tuple[int, int], float]:
 
 
 def diag_first(files: Files) -> tuple[tuple[int, int], float]:
-    """Until the first rows are there."""
+    """The join up to its first rows."""
     outcome = _diag(files)
     return outcome[:2], outcome.first
 
@@ -86,7 +86,7 @@ def _diag(files: Files) -> Outcome:
 
 
 def _consumed(batches: Callable[[], Iterable[pa.RecordBatch]]) -> Outcome:
-    """All batches, read once and dropped; making them is part of the time."""
+    """Read all batches once and drop them; producing them is part of the measured time."""
     started = time.process_time()
     rows = digest = 0
     first = 0.0

@@ -1,4 +1,4 @@
-"""DINER in process: what an arrival costs where memory suffices."""
+"""DINER in process: the cost of an arrival when memory suffices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins on a disjunction of equalities, in process through the public calls: ours and DuckDB's.
+"""Joins on a disjunction of equalities, in process, through the public API: ours and DuckDB's.
 
 l.a = r.a OR l.b = r.b
 """
@@ -16,7 +16,7 @@ ON = "l.a = r.a OR l.b = r.b"
 
 
 def two_keys(rows: int, matches: int) -> Tables:
-    """Two independent keys, by which every row has about this many partners together."""
+    """Two independent keys; together they give every row about this many partners."""
     rng = np.random.default_rng(0)
     domain = 2 * rows // matches
     left, right = (
@@ -40,6 +40,6 @@ def duckdb_join(tables: Tables) -> tuple[int, int]:
 
 
 def digest(result: pa.Table) -> tuple[int, int]:
-    """The number of rows, and one that depends on which rows were paired, not on their order."""
+    """The number of rows, and a checksum of the pairs that does not depend on their order."""
     left, right = (np.asarray(result.column(name)) for name in ("id", "id_right"))
     return result.num_rows, int((left * 2654435761 ^ right).sum())

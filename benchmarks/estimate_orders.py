@@ -1,8 +1,8 @@
-"""How often estimates hold the truth where the orders of the two inputs depend on each other.
+"""How often the intervals of estimates contain the true value if the orders of the two inputs depend on each other.
 
     python -m benchmarks.estimate_orders [workloads]
 
-prints coverage by kind of order, by operator and by moment, the share without an estimate, and the width of intervals.
+prints coverage by kind of order, operator and moment, the share without an estimate, and the width of intervals.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MOMENTS = ("first", "10 %", "50 %", "90 %")
 KEYS = ("unique", "few repeats", "many repeats", "skewed")
 CONDITIONS = ("l.k = r.k", "l.k = r.k AND l.v < r.v", "l.k BETWEEN r.k - 1 AND r.k + 1")
 LEAST, MOST = 4_000, 60_000  # rows of an input
-MOST_REPEATED = 16_000  # where keys have many partners
+MOST_REPEATED = 16_000  # when keys have many partners
 
 
 class Workload(NamedTuple):
@@ -60,7 +60,7 @@ class Workload(NamedTuple):
 
     @classmethod
     def draw(cls, seed: int, order: str | None = None, algorithm: str | None = None) -> Workload:
-        """Kinds of order and operators take turns; all the rest is drawn."""
+        """Orders and operators are used in turn; everything else is random."""
         rng = np.random.default_rng(seed)
         order = order or ORDERS[seed % len(ORDERS)]
         algorithm = algorithm or OPERATORS[seed // len(ORDERS) % len(OPERATORS)]
@@ -83,7 +83,7 @@ class Workload(NamedTuple):
 def draw_keys(rng: np.random.Generator, keys: str, rows: int) -> Words:
     match keys:
         case "unique":
-            return rng.permutation(3 * rows)[:rows] * 4  # so that a band holds equal keys only
+            return rng.permutation(3 * rows)[:rows] * 4  # so that only equal keys are within a band
         case "few repeats":
             return rng.integers(0, max(2, int(rows * rng.uniform(0.05, 1))), rows)
         case "many repeats":
@@ -94,7 +94,7 @@ def draw_keys(rng: np.random.Generator, keys: str, rows: int) -> Words:
 
 
 def places(rng: np.random.Generator, order: str, rows: int) -> Words:
-    """Which left row the partner of each right row is, in the order of arrival."""
+    """For each right row, the position of its left partner in the order of arrival."""
     here = np.arange(rows)
     match order:
         case "independent":
@@ -121,7 +121,7 @@ class Seen(NamedTuple):
 
 @contextmanager
 def count_rows() -> Iterator[list[int]]:
-    """How many rows of both inputs have arrived in the join that runs."""
+    """Counts the rows of both inputs that have arrived in the running join."""
     came, watch = [0], Sizes.watch
 
     def counted(self: Sizes, events: Iterable[Event]) -> Iterator[Event]:
@@ -137,7 +137,7 @@ def count_rows() -> Iterator[list[int]]:
 
 
 def run(workload: Workload, aggregate: Mapping[str, str] | None = None) -> Iterator[tuple[float, Step]]:
-    """Steps, with the share of the inputs that has arrived."""
+    """The steps, each with the share of the inputs that has arrived."""
     rows = workload.left.num_rows + workload.right.num_rows
     with count_rows() as came:
         for step in dovetail.progressive(
@@ -152,7 +152,7 @@ def run(workload: Workload, aggregate: Mapping[str, str] | None = None) -> Itera
 
 
 def watch(workload: Workload) -> tuple[int, list[Seen], int]:
-    """The truth, what was said at each moment, and how many intervals had no width before the end."""
+    """The true number, the estimate at each moment, and how many intervals had zero width before the end."""
     shares = {moment: float(moment[:-2]) / 100 for moment in MOMENTS[1:]}
     seen: dict[str, Estimate | None] = {}
     nothing, results, empty = None, 0, []
@@ -177,7 +177,7 @@ class Tally:
         self.flat = 0
 
     def add(self, workload: Workload) -> list[str]:
-        """What was said of a workload; the moments at which it was wrong."""
+        """Add the estimates for a workload. Returns the moments at which they were wrong."""
         truth, said, flat = watch(workload)
         self.flat += flat
         missed = []
@@ -194,11 +194,11 @@ class Tally:
 
     @property
     def asked(self) -> int:
-        """How many estimates there could be."""
+        """The number of possible estimates."""
         return sum(self._asked["all", moment] for moment in MOMENTS)
 
     def coverage(self, group: str, moments: Sequence[str] = MOMENTS) -> tuple[int, int]:
-        """How many intervals held the truth, of how many."""
+        """The number of intervals that contain the true number, and the number of all intervals."""
         inside = [one for moment in moments for one in self._inside[group, moment]]
         return sum(inside), len(inside)
 

@@ -1,4 +1,4 @@
-"""Rows into a stateful streaming operator and out again: packed batches against plain rows."""
+"""Passes rows into a stateful streaming operator and out again: packed batches against plain rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Stream(NamedTuple):
 
 
 class CountRows(StatefulProcessor):
-    """Lets rows through and keeps their number: as little work as a stateful operator can do."""
+    """Passes rows on and keeps their number: the least work that a stateful operator can do."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._seen = handle.getValueState("seen", "rows bigint")
@@ -81,7 +81,7 @@ def stream(rows: int, files: int) -> Stream:
         for number, keys in enumerate(portions):
             path = directory / f"{start}-{number}.parquet"
             pq.write_table(pa.table({"k": keys, "v": rng.random(len(keys))}, SCHEMA), path)
-            os.utime(path, (start, start))  # Spark takes older files first
+            os.utime(path, (start, start))  # Spark reads older files first
     return Stream(spark, directory, files)
 
 
@@ -104,9 +104,9 @@ def _source(data: Stream) -> DataFrame:
 
 
 def _run(rows: DataFrame) -> tuple[int, float]:
-    """Drain the stream once, with a new checkpoint: the rows that came out, and the seconds of the large micro-batch.
+    """Drain the stream once, with a new checkpoint. Returns the rows emitted and the seconds of the large micro-batch.
 
-    The first micro-batch is small. It pays for the start of the query, of its state store and of its workers.
+    The first micro-batch is small: it includes starting the query, its state store and its workers.
     """
     place = tempfile.mkdtemp(prefix="dovetail-checkpoint-")
     counted = rows.observe("out", F.count(F.lit(1)).alias("rows"))

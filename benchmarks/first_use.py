@@ -1,9 +1,9 @@
-"""What the first join of a process takes, by part: seconds of processor time (children included), and of the clock.
+"""The cost of the first join of a process, step by step: CPU seconds (including child processes) and elapsed seconds.
 
 python -m benchmarks.first_use [tables] [spark] [stream]
 
-Each kind runs in a process of its own, with kernels that are cached from an earlier run. On a machine with other loads
-only processor time is comparable.
+Each kind runs in a separate process, with kernels cached by an earlier run. On a busy machine, only CPU time is
+comparable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PARENT = 1
 
 
 class Clock:
-    """Prints a line for each part."""
+    """Prints a line for each step."""
 
     def __init__(self) -> None:
         self._cpu, self._wall = 0.0, time.monotonic()
@@ -38,7 +38,7 @@ class Clock:
 
 
 def tree_seconds(root: int) -> float:
-    """Processor time of a process and of those that come from it, ended ones included."""
+    """CPU time of a process and its descendants, including those that have ended."""
     stats = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -2,8 +2,8 @@
 
     SELECT l.g, count(*), sum(r.v) FROM l JOIN r ON l.a < r.a AND l.b > r.b GROUP BY l.g
 
-Ours starts from Arrow and reads the SQL, too; DuckDB has the tables in its own format. How many pairs there are is set
-by how closely b follows a: n * n * noise / 6.
+Ours starts from Arrow and includes parsing the SQL; DuckDB has the tables in its own format. The number of pairs
+depends on how closely b follows a: n * n * noise / 6.
 """
 
 from __future__ import annotations

@@ -40,6 +40,6 @@ def progressive_join(tables: Tables) -> tuple[int, int]:
 
 
 def digest(result: pa.Table) -> int:
-    """A number that depends on which rows were paired, not on their order."""
+    """A checksum of the pairs that does not depend on their order."""
     a, b = (np.asarray(result.column(name)) for name in ("a", "b"))
     return int((a * 2654435761 ^ b).sum())

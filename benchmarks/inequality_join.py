@@ -2,12 +2,12 @@
 
     l.a < r.a AND l.b > r.b
 
-All start from the same two tables of two keys and a row number, and give the row numbers of both sides. Ours starts
-from Arrow, so that turning keys into codes is in its time; DuckDB and Polars have the tables in their own format.
-Seconds are CPU seconds of the join alone; the answers, which depend on every pair, are computed outside of them.
+All start from the same two tables with two keys and a row number, and return the row numbers of both sides. Ours starts
+from Arrow, so its time includes converting keys to codes; DuckDB and Polars have the tables in their own format.
+Seconds are CPU seconds of the join alone; computing the answers, which depend on every pair, is not included.
 
-How many pairs come out is set by how closely b follows a: b = a + noise * u, u uniform. Without noise there are none,
-and n * n * noise / 6 when a is uniform in 0..1.
+The number of pairs depends on how closely b follows a: b = a + noise * u, u uniform. Without noise there are no pairs;
+with a uniform in 0..1 there are n * n * noise / 6.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dovetail.kernels import two_inequalities
 from dovetail.kernels.cross import GREATER, LESS
 
 SQL = "FROM l JOIN r ON l.a < r.a AND l.b > r.b"
-CHUNK = 1 << 22  # pairs per chunk where all are kept
+CHUNK = 1 << 22  # pairs per chunk, when all are kept
 
 
 class Tables(NamedTuple):
@@ -65,13 +65,13 @@ def ties(rows: int, domain: int) -> Tables:
 
 
 def zipf(rows: int, skew: float, noise: float) -> Tables:
-    """A few keys that a large part of the rows have, and a long tail."""
+    """A few keys that make up a large part of the rows, and a long tail."""
     rng = np.random.default_rng(0)
     return _tables(*(_following(rng, np.minimum(rng.zipf(skew, rows), 10**6) * 1.0, noise) for _ in range(2)))
 
 
 def trips(rows: int) -> Tables:
-    """Taxi trips that were shorter and still dearer than others: two samples of this many trips."""
+    """Taxi trips that were shorter than others and yet more expensive: two samples of this many trips."""
     columns = read_columns("nyc_green_2020", "trip_distance", "fare_amount")
     distance, fare = (columns.column(name) for name in columns.column_names)
     good = columns.filter(pc.and_(pc.and_(pc.greater(distance, 0), pc.less(distance, 100)), pc.greater(fare, 0)))
@@ -81,7 +81,7 @@ def trips(rows: int) -> Tables:
 
 
 def jobs(rows: int) -> Tables:
-    """Jobs of a computing centre that were in the system at the same time: a sample, against itself.
+    """Jobs of a computing centre that were in the system at the same time: a sample joined with itself.
 
     l.start < r.end AND l.end > r.start is the condition above, with a = start, b = end on the left, and a = end,
     b = start on the right.
@@ -108,7 +108,7 @@ def _tables(*sides: tuple[NDArray[np.generic], ...]) -> Tables:
     return Tables(left, right, pl.DataFrame(left), pl.DataFrame(right), connection)
 
 
-# Contenders: all pairs, kept.
+# Contenders that return all pairs.
 
 
 def dovetail_pairs(tables: Tables) -> tuple[Answer, float]:
@@ -136,7 +136,7 @@ def polars_pairs(tables: Tables) -> tuple[Answer, float]:
     return _answer([_numbers(batch) for batch in result.to_batches()]), seconds
 
 
-# Contenders: how many pairs.
+# Contenders that count the pairs.
 
 
 def dovetail_count(tables: Tables) -> tuple[int, float]:
@@ -151,7 +151,7 @@ def duckdb_count(tables: Tables) -> tuple[int, float]:
     return pairs, time.process_time() - started
 
 
-# Contenders: all pairs, in chunks that are looked at and dropped.
+# Contenders that produce all pairs in chunks, which are read and dropped.
 
 
 def dovetail_chunks(tables: Tables) -> tuple[Answer, float]:
@@ -187,7 +187,7 @@ def _numbers(batch: pa.RecordBatch) -> tuple[NDArray[np.int32], NDArray[np.int32
 
 
 def _answer(chunks: Iterable[tuple[NDArray[np.signedinteger], NDArray[np.signedinteger]]]) -> Answer:
-    """The number of pairs, and a number that depends on which rows were paired, not on their order."""
+    """The number of pairs, and a checksum of the pairs that does not depend on their order."""
     pairs = digest = 0
     for left, right in chunks:
         mixed = left.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ right.astype(np.uint64)

@@ -1,4 +1,4 @@
-"""30 queries in the shapes of TPC-DS and of Spark's own tests of joins in SQL, over a shop of a few thousand sales."""
+"""30 queries modelled on TPC-DS and on Spark's own tests of SQL joins, over a shop with a few thousand sales."""
 
 from __future__ import annotations
 

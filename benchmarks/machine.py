@@ -1,4 +1,4 @@
-"""What figures depend on: the machine, its load, and versions."""
+"""The conditions of a measurement: the machine, its load, and versions."""
 
 from __future__ import annotations
 

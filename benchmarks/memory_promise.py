@@ -1,13 +1,13 @@
-"""What `memory=` promises of the process: by how much a join makes its anonymous memory grow.
+"""Checks what `memory=` promises about the process: how much its anonymous memory grows during a join.
 
     python -m benchmarks.memory_promise [--json FILE] [words of a case's name …]
 
-Measured cases are added to FILE, and not measured again.
-Each case runs in a process of its own, twice small, so that kernels are compiled and libraries loaded, then in full,
-while this process reads the other's RssAnon every few milliseconds. Tables are the caller's and there before; of files
-and sources everything counts, except for the batch that a source makes. Results are taken batch by batch and dropped;
-the table that `multijoin` gives is the caller's.
-Allowed are 1.1 times the budget and a constant.
+Measured cases are added to FILE and are not measured again.
+Each case runs in a separate process: twice with small inputs, so that kernels are compiled and libraries loaded, then
+in full, while this process reads the other's RssAnon every few milliseconds. Tables belong to the caller and are not
+counted; for files and sources everything counts, except for the batch that a source produces. Results are read batch by
+batch and dropped; the table that `multijoin` returns belongs to the caller.
+The limit is 1.1 times the budget plus a constant.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MB = 1_000_000
 OVER, CONSTANT = 1.1, 64  # times the budget, and MB
 EVERY_S = 0.004
 CHUNK_ROWS = 1 << 16
-LARGE_BATCHES = 4  # that an input consists of
-BATCH_BYTES = 2 * MB  # of a normal one
+LARGE_BATCHES = 4  # per input
+BATCH_BYTES = 2 * MB  # size of a normal batch
 WIDTH = 60  # bytes of a row
 WARM = 4, 2  # MB of each input, and of the budget
-FITS = 20  # MB, for an operator that does not spill
+FITS = 20  # MB of warm-up memory for an operator that does not spill
 
 EQUALITY = "l.k = r.k"
 BAND = "abs(l.k - r.k) <= 1"
@@ -50,7 +50,7 @@ SEVERAL = ("multijoin", "progressive of three")
 
 @dataclass(frozen=True)
 class Case:
-    """A join of two inputs, or of three, each of `mb` megabytes."""
+    """A join of two or three inputs of `mb` megabytes each."""
 
     call: str  # progressive, join, multijoin, progressive of three
     budget: int  # MB
@@ -60,7 +60,7 @@ class Case:
     how: str = "inner"
     algorithm: str = "auto"
     width: int = WIDTH
-    repeat: int = 1  # how often a key is there
+    repeat: int = 1  # rows per key
     limit: int | None = None
     workers: int = 1
 
@@ -81,7 +81,7 @@ class Case:
 
     @property
     def allowed(self) -> float:
-        """MB; with a batch of each source, where these are large, and with a result that is a table."""
+        """MB; includes a batch of each source if batches are large, and the result if it is a table."""
         batches = self.inputs * self.mb / LARGE_BATCHES if self.form == "large batches" else 0.0
         result = self.inputs * self.mb if self.call == "multijoin" else 0.0
         return OVER * self.budget + CONSTANT + batches + result
@@ -139,7 +139,7 @@ def cases() -> Iterator[Case]:
 
 
 def make_batches(rows: int, case: Case, seed: int) -> Iterator[pa.RecordBatch]:
-    """Every key `repeat` times, in random order; a and b nearly agree; a text makes up the width."""
+    """Every key `repeat` times, in random order; a and b are nearly equal; a string fills up the row width."""
     rng = np.random.default_rng(seed)
     keys = rng.permutation(rows).astype(np.int64) // case.repeat
     near = rng.permutation(rows).astype(np.int64)
@@ -153,13 +153,13 @@ def make_batches(rows: int, case: Case, seed: int) -> Iterator[pa.RecordBatch]:
 
 
 def copy_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches as a source makes them: new memory each."""
+    """Batches as a source produces them, each in newly allocated memory."""
     for batch in batches:
         yield batch.take(pa.array(np.arange(batch.num_rows)))
 
 
 def make_input(case: Case, rows: int, seed: int, place: Path) -> Callable[[], Any]:
-    """What makes the input that the call is given."""
+    """A function that creates the input of the call."""
     if case.form in ("parquet", "one row group"):
         path = place / f"{case.form}-{rows}-{seed}.parquet"
         table = pa.Table.from_batches(make_batches(rows, case, seed))
@@ -178,7 +178,7 @@ def make_input(case: Case, rows: int, seed: int, place: Path) -> Callable[[], An
 
 
 def count_results(case: Case, inputs: list[Any], memory: int) -> int:
-    """Take all results, and drop them."""
+    """Read all results and drop them."""
     options: dict[str, Any] = {"memory": memory, "algorithm": case.algorithm}
     if case.call in SEVERAL:
         named, on = dict(zip("abc", inputs, strict=True)), "a.k = b.k AND b.k = c.k"
@@ -196,7 +196,7 @@ def count_results(case: Case, inputs: list[Any], memory: int) -> int:
 
 
 def run_case(case: Case) -> None:
-    """In the other process: a line says that it is ready, one that it is done, and it waits after each."""
+    """Run in the other process. It prints a line when it is ready and another when it is done, and waits after each."""
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         rows = min(WARM[0] * MB // case.width, case.rows // 2)

@@ -1,9 +1,10 @@
-"""What a budget in bytes is spent on: the share that rows themselves take, and the results found while rows arrive.
+"""How a budget in bytes is used: the share taken by the rows themselves, and the results found while rows arrive.
 
     python -m benchmarks.memory_share [algorithm …]
 
-Payload is the bytes of the resident rows as Arrow counts them, over the budget: the median while rows arrive, once rows
-have been spilled; for PMJ, which empties its memory with every run, the largest. Memory is 5 % of the input.
+Payload is the number of bytes of the resident rows as Arrow counts them, divided by the budget: the median while rows
+arrive, once rows have been spilled; for PMJ, which empties its memory with every run, the maximum. Memory is 5 % of the
+input.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ ALGORITHMS = ("diner", "diner_merge", "xjoin", "hmj", "rpj", "dphj", "pmj", "min
 SEVERAL = ("miner", "mjoin")  # joined over three inputs
 KEYS = {"uniform": 0.0, "zipf 1": 1.0}  # exponents
 DOMAIN = 20_000
-ROWS = 60_000  # of each input
+ROWS = 60_000  # per input
 WIDTHS = (60, 70, 200)
-MEMORY = 0.05  # of the input's bytes
+MEMORY = 0.05  # share of the input's bytes
 
 
 class EveryMoment(dovetail.Recording):
-    """All that a join tells, however fast it runs."""
+    """Records every moment of a join, however fast it runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,13 +43,13 @@ class EveryMoment(dovetail.Recording):
 
 
 class Shares(NamedTuple):
-    payload: float  # of the memory
-    early: float  # of the results
-    seconds: float  # of processor time
+    payload: float  # share of the memory
+    early: float  # share of the results
+    seconds: float  # CPU time
 
 
 def table(rows: int, width: int, skew: float, seed: int, text: bool) -> pa.Table:
-    """Rows of this many bytes: a key, and a text or numbers."""
+    """Rows of this many bytes: a key, and a string or numbers."""
     rng = np.random.default_rng(seed)
     keys = pa.array(_keys(rng, rows, skew))
     if not text:
@@ -86,20 +87,20 @@ def measure(algorithm: str, rows: int, width: int, skew: float, *, text: bool, m
 
 
 def payload_share(moments: list[Moment], algorithm: str, width: int, memory: int) -> float:
-    """Of the memory, once it has been full."""
+    """The share of the memory taken by rows, once it has been full."""
     full = [m for m in moments if m.phase == "arriving" and (m.spilled_rows or algorithm == "pmj")]
     shares = [(moment.resident_rows or 0) * width / memory for moment in full]
     return float(max(shares) if algorithm == "pmj" else np.median(shares))
 
 
 def main(chosen: list[str]) -> None:
-    monitor.EVERY_S = 0.0  # a moment of every event
+    monitor.EVERY_S = 0.0  # a moment for every event
     print("algorithm  row bytes  columns  keys     payload  early  CPU s")
     for algorithm in chosen or ALGORITHMS:
         for width in WIDTHS:
             for text in (True, False):
                 for keys, skew in KEYS.items():
-                    # Of three inputs, the results of a frequent key are too many to list.
+                    # With three inputs, a frequent key has too many results to list.
                     rows = ROWS if algorithm not in SEVERAL else ROWS // (12 if skew else 3)
                     shares = measure(algorithm, rows, width, skew, text=text)
                     kind = "text" if text else "numbers"

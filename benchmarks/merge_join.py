@@ -2,10 +2,10 @@
 
     l.x BETWEEN r.x - width AND r.x + width
 
-The merge joins run the same code and differ in when results may come. Rows of both sides arrive in turn, in batches of
-4,096; memory is a share of both inputs. DuckDB has its tables in memory and no limit. Seconds are CPU seconds of this
-process; the answers, which depend on every pair, are computed outside of them. Workers are timed by the clock, with
-results put together as rows.
+The merge joins run the same code and differ in when they may emit results. Rows of both sides arrive in turn, in
+batches of 4,096; memory is a share of both inputs. DuckDB has its tables in memory and no limit. Seconds are CPU
+seconds of this process; computing the answers, which depend on every pair, is not included. Workers are timed by the
+clock, and their results are whole rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Contender = Callable[[Tables], tuple[Answer | int, float]]
 
 
 def _joined(tables: Tables, share: float, strictness: str, most: int | None) -> tuple[Answer, float]:
-    """All pairs, or the first ones, and the time that they took."""
+    """All pairs, or the first ones, and the time needed."""
     counters = Counters()
     memory = int(share * (tables.left.nbytes + tables.right.nbytes))
     width = repr(tables.width)

@@ -1,7 +1,7 @@
-"""The curves on the pages of operators: each operator on a small workload, beside one or two others.
+"""The curves on the pages of operators: each operator on a small workload, compared with one or two others.
 
-Two inputs send rows and stall; operators run on the simulated clock, so that a curve depends on the algorithms and the
-costs below, and on no machine. Joins of three inputs, and diag, which reads at its own pace, have a curve over memory.
+Two inputs send rows and stall. Operators run on the simulated clock, so a curve depends only on the algorithms and the
+costs below, not on the machine. Joins of three inputs, and diag, which reads at its own pace, have a curve over memory.
 `python -m benchmarks.operator_curves` draws docs/images/operators/*.svg and prints a line for each curve.
 """
 
@@ -26,18 +26,18 @@ from dovetail.testing.workload import Workload
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images" / "operators"
 
-ROWS = 10_000  # of each input
+ROWS = 10_000  # per input
 KEYS = 2_500
-FRAGMENTS = 4  # each is followed by a stall as long as itself
-MEMORY = 0.1  # of the rows of both inputs
+FRAGMENTS = 4  # each is followed by a stall of the same length
+MEMORY = 0.1  # share of the rows of both inputs
 BLOCK_ROWS = 50
 PAGE_S = 1e-3
 DISK = Costs(pages_read_sequential=PAGE_S, pages_read_random=PAGE_S, pages_written=PAGE_S)
-BUDGET_BYTES = 64 << 10  # for the join that has its memory in bytes
+BUDGET_BYTES = 64 << 10  # for the join with a budget in bytes
 POINTS = 80  # up to the last arrival; the curve goes on for a tenth of that time
 MEMORIES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 ORDERS = 20_000
-WINDOWS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1)  # of the orders
+WINDOWS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1)  # shares of the orders
 SEED = 0
 
 SHARE = "share of all"
@@ -46,7 +46,7 @@ BAND = "abs(l.k - r.k) <= 1"
 
 
 class Line(NamedTuple):
-    """One curve over time: an operator with a share of the rows, or a number of bytes, as memory."""
+    """One curve over time: an operator with memory for a share of the rows, or for a number of bytes."""
 
     operator: str
     label: str = ""
@@ -55,7 +55,7 @@ class Line(NamedTuple):
 
 
 class Race(NamedTuple):
-    """Operators on the workload that stalls."""
+    """Operators compared on the workload with stalls."""
 
     lines: tuple[Line, ...]
     skew: float = 0.5
@@ -128,7 +128,7 @@ def over_time(name: str) -> Plot:
 
 
 def over_memory(name: str) -> Plot:
-    """Three inputs on one attribute, without stalls: what is found when the last row has arrived."""
+    """Three inputs joined on one attribute, without stalls: results found when the last row has arrived."""
     others = [other for other in ("miner", "mjoin", "pmj") if other != name]
     lines = {operator: _shares(operator) for operator in (name, *others)}
     return Plot(f"{name}: results at the last arrival", "memory, % of the rows", SHARE, lines)
@@ -142,7 +142,7 @@ def _shares(operator: str) -> list[tuple[float, float]]:
 
 
 def over_windows() -> Plot:
-    """How many rows find their partner in the window."""
+    """The share of rows that find their partner in the window."""
     inputs: dict[str, Scans] = {
         "by date, items 1 to 121 of 2,406 days later": orders_and_items(ORDERS),
         "about as far apart, normally distributed": deviating(ORDERS, 4, ORDERS * 121 / 2406 / 12**0.5),

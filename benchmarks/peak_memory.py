@@ -1,9 +1,9 @@
-"""How much memory a join takes on top of its inputs, against 1.3 times its output and twice its key columns.
+"""Checks that a join takes at most 1.3 times its output plus twice its key columns, on top of its inputs.
 
     python -m benchmarks.peak_memory
 
-Each join runs in a process of its own, once small to load the kernels, then in full; the most that the process has had
-in memory since then is what Linux says (VmHWM). Through the public call, whole rows, as one table, on all cores.
+Each join runs in a separate process, first on few rows to load the kernels, then in full. The peak is the one that
+Linux reports (VmHWM). Joins use the public API, return whole rows as one table, and run on all cores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def measure(name: str) -> str:
     data, on, keys = JOINS[name]
     left, right = data()
     dovetail.join(left.slice(0, WARM), right.slice(0, WARM), on)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the most so far
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _status("VmRSS")
     output = dovetail.join(left, right, on).nbytes
     peak = _status("VmHWM") - before

@@ -1,11 +1,11 @@
-"""Plain Spark SQL with `dovetail.enable` and without: CPU of range joins, where it pays, and what planning costs.
+"""Plain Spark SQL with and without `dovetail.enable`: CPU of range joins, the break-even point, the cost of planning.
 
-    python -m benchmarks.plain_sql threshold 5000 20000 60000   # nested loop against Dovetail, rows of either side
-    python -m benchmarks.plain_sql queries 100000               # six queries as people write them
+    python -m benchmarks.plain_sql threshold 5000 20000 60000   # nested loop against Dovetail, by rows per side
+    python -m benchmarks.plain_sql queries 100000               # six typical queries
     python -m benchmarks.plain_sql tpch 0.01                    # 22 queries: rows, plans, time to plan
-    python -m benchmarks.plain_sql joins 3000                   # 30 queries, as those of TPC-DS: the same
+    python -m benchmarks.plain_sql joins 3000                   # the same for 30 queries like those of TPC-DS
 
-CPU is that of this process and all below it. Every figure is of a query that has run once before.
+CPU includes all child processes. Queries run once as a warm-up before they are measured, except large nested loops.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def session() -> SparkSession:
 
 
 def cpu_seconds() -> float:
-    """What this process has used, with all that it has started and that still runs."""
+    """CPU seconds used by this process and by its descendants that are still running."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -86,7 +86,7 @@ def drain(frame: DataFrame) -> None:
 
 @contextmanager
 def least_pairs(spark: SparkSession, pairs: str) -> Iterator[None]:
-    """Whether joins are taken: EVER or NEVER."""
+    """Set whether Dovetail runs joins: EVER or NEVER."""
     spark.conf.set(LEAST, pairs)
     try:
         yield
@@ -97,7 +97,7 @@ def least_pairs(spark: SparkSession, pairs: str) -> Iterator[None]:
 def make_tables(spark: SparkSession, rows: int, place: Path) -> None:
     """Points, bands and rates, with columns that no query reads."""
     rng = np.random.default_rng(0)
-    span = 10 * rows  # a point in ten; a point is in about two bands
+    span = 10 * rows  # for one point in ten; a point is in about two bands
     lo = rng.integers(0, span, rows)
     start = np.datetime64("2024-01-01", "us")
     since = np.sort(rng.integers(0, 30 * rows, rows))
@@ -122,7 +122,7 @@ def make_tables(spark: SparkSession, rows: int, place: Path) -> None:
         spark.read.parquet(str(path)).createOrReplaceTempView(name)
 
 
-# Where it begins to pay.
+# The break-even point.
 
 
 def threshold(sizes: list[int]) -> None:
@@ -145,7 +145,7 @@ def threshold(sizes: list[int]) -> None:
 
 
 def queries(rows: int) -> None:
-    """Each result is hashed where it is made. A nested loop of many pairs is not warmed up."""
+    """Run the six queries; results are hashed on the workers. Nested loops over many pairs are not warmed up."""
     spark = session()
     print("query | rows | CPU s, Spark | CPU s, Dovetail | Spark / Dovetail | bytes read, Spark | bytes read, Dovetail")
     with tempfile.TemporaryDirectory() as place, dovetail.enable(spark):
@@ -166,14 +166,14 @@ def queries(rows: int) -> None:
 
 
 def bytes_read(spark: SparkSession) -> int:
-    """By all tasks so far."""
+    """Bytes read by all tasks so far."""
     store = spark.sparkContext._jsc.sc().statusStore()
     nothing = spark.sparkContext._gateway.new_array(spark._jvm.double, 0)  # type: ignore[union-attr]
     stages = store.stageList(None, False, False, nothing, None)
     return sum(int(stages.apply(place).inputBytes()) for place in range(stages.size()))
 
 
-# Queries that people have, most of whose joins are Spark's.
+# Typical queries, most of whose joins are left to Spark.
 
 
 def tpch(scale: float) -> None:
@@ -198,7 +198,7 @@ def joins(rows: int) -> None:
 
 
 def compare(spark: SparkSession, asked: dict[str, str]) -> None:
-    """Without Dovetail, with it, and with it where it takes joins of any size."""
+    """Compare results without Dovetail, with it, and with it running joins of any size."""
     differing, changed, taken, planning = [], [], [], []
     for name, query in asked.items():
         expected, plan = rows_and_plan(spark, query)
@@ -229,7 +229,7 @@ def rows_and_plan(spark: SparkSession, query: str) -> tuple[list[str], str]:
 
 
 def added_milliseconds(spark: SparkSession, query: str) -> float:
-    """CPU of the thread that plans, with Dovetail less without it: medians of 9 in turn."""
+    """CPU of the planning thread with Dovetail minus without it: medians of 9 runs, taken in turn."""
     spent: dict[bool, list[float]] = {False: [], True: []}
     clock = spark._jvm.java.lang.management.ManagementFactory.getThreadMXBean()  # type: ignore[union-attr]
     for _ in range(9):

@@ -1,4 +1,4 @@
-"""CPU seconds and memory of a process and all that it has started: the JVM and its Python workers."""
+"""CPU seconds and memory of a process and its descendants: the JVM and its Python workers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Used(NamedTuple):
 
 
 class Process(NamedTuple):
-    cpu: float  # with that of its children that have ended
+    cpu: float  # including children that have ended
     resident_bytes: int
 
 
 def measure(run: Callable[[], object]) -> Used:
-    """What one run takes."""
+    """CPU seconds and peak memory of one run."""
     before, started = cpu_seconds(), time.perf_counter()
     run()
     wall = time.perf_counter() - started
@@ -31,7 +31,7 @@ def measure(run: Callable[[], object]) -> Used:
 
 
 def cpu_seconds() -> float:
-    """CPU seconds of this process, exactly, and of its descendants, in ticks of the kernel."""
+    """CPU seconds of this process, measured exactly, and of its descendants, measured in kernel ticks."""
     own, ended = time.process_time(), os.times()
     others = sum(process.cpu for pid, process in tree(os.getpid()).items() if pid != os.getpid())
     return own + ended.children_user + ended.children_system + others
@@ -57,7 +57,7 @@ def tree(root: int) -> dict[int, Process]:
 
 
 def forget_peaks() -> None:
-    """From now on, `peak_bytes` is the most since this call."""
+    """Reset the peak: from now on, `peak_bytes` is the peak since this call."""
     for pid in tree(os.getpid()):
         try:
             Path(f"/proc/{pid}/clear_refs").write_text("5")
@@ -66,7 +66,7 @@ def forget_peaks() -> None:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has had, and each of its descendants: their sum, where there are several."""
+    """The sum of the peak memory of this process and of each of its descendants."""
     return sum(_high_water(pid) for pid in tree(os.getpid()))
 
 

@@ -1,8 +1,8 @@
-"""The picture in the README: results over time of a join of two servers that stall, and of Spark's own.
+"""Draws the picture in the README: results over time of a join of two servers that stall, and of Spark's own join.
 
-Streams without an equality are joined by Dovetail while they arrive, in little memory. Spark refuses such streams, so
-that its own join is a batch job that starts when the last row has arrived. `python -m benchmarks.results_over_time`
-runs both on this machine as the demo does, compares the answers, and draws docs/images/results_over_time.svg.
+Dovetail joins streams without an equality while they arrive, in little memory. Spark rejects such a stream join, so its
+own join is a batch job that starts when the last row has arrived. `python -m benchmarks.results_over_time` runs both on
+this machine as the demo does, compares the answers, and draws docs/images/results_over_time.svg.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from dovetail.monitoring.formatting import short
 from dovetail.monitoring.plot import nice_seconds, nice_values
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "results_over_time.svg"
-# Each row has some hundred partners: work for a stall.
+# Each row has some hundred partners, enough to keep the join busy during a stall.
 ON = "abs(l.paid_at - r.booked_at) <= 1200 AND l.amount <= r.amount"
 ROWS = 16_000
 FIRST = 1_500
-BURSTS = ((5.0, 2.5), (5.0, 2.5), (5.0, 0.0))  # stalls as long as two cores find work for
-MEMORY = "96KB"  # of each of two cells: together a quarter of what the rows of both sides take
+BURSTS = ((5.0, 2.5), (5.0, 2.5), (5.0, 0.0))  # stalls are as long as two cores have work
+MEMORY = "96KB"  # per cell; the two cells have a quarter of the bytes of both sides
 
 Points = list[tuple[float, int]]  # second, results so far
 
 
 class Outcome(NamedTuple):
     points: Points
-    stalls: list[tuple[float, float]]  # from when to when neither sent, and Spark had taken what they had sent before
+    stalls: list[tuple[float, float]]  # start and end of spans without arrivals, with all earlier rows read by Spark
     sent: float  # when the last row was sent
-    spark_s: float  # seconds of Spark's own join, all rows there
+    spark_s: float  # seconds of Spark's own join, started with all rows
     results: int
 
 
@@ -61,7 +61,7 @@ def measure() -> Outcome:
 
 
 def find_stalls(history: Sequence[SceneMoment]) -> list[tuple[float, float]]:
-    """By the clock of the picture: the senders' clocks stand still while Spark has not taken what they have sent."""
+    """Stalls on the time axis of the picture: the senders' clocks stop until Spark has read what they sent."""
     runs = [(phase, [moment.elapsed for moment in run]) for phase, run in groupby(history, lambda m: m.phase)]
     return [(seconds[0], seconds[-1]) for phase, seconds in runs if phase == "silent"]
 

@@ -3,22 +3,22 @@
 A scenario is a small TOML file:
 
     title = "…"
-    measure = "cpu" | "wall" | "own"    # CPU time of this process, or elapsed time where other processes do the work;
-                                        # "own": the contender returns (answer, seconds) and has measured by itself
+    measure = "cpu" | "wall" | "own"    # CPU time of this process, or elapsed time if other processes do the work;
+                                        # "own": the contender measures itself and returns (answer, seconds)
     repeat = 5
-    prepare = "module:function"         # gives the data, from [data] as keyword arguments
+    prepare = "module:function"         # returns the data; gets [data] as keyword arguments
     [data]
     …
     [contenders]
-    name = "module:function"            # takes the data; returns an answer that must be equal for all
+    name = "module:function"            # takes the data; returns an answer that must be the same for all
     [[expect]]
     ratio = ["slower", "faster"]        # median of the first / median of the second
-    at_least = 2.0                      # the second is ours; with at_most the first is
+    at_least = 2.0                      # the second is ours; with at_most, the first
     [[expect]]
-    peak_memory = "name"                # the most memory it takes on top of the data, in its first run
+    peak_memory = "name"                # the peak memory of its first run, on top of the data
     at_most_bytes = 2_000_000_000
 
-Ratios come from one run on one machine, contenders in turn, medians of several: the only figures that travel.
+Ratios compare medians of several runs, made in turn on one machine; only ratios are comparable between machines.
 
 `python -m benchmarks.runner NAME FILE` runs one scenario in this process and writes its report as JSON.
 """
@@ -57,10 +57,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was asked of our contender, and whether it does it."""
+    """A requirement on our contender, and whether it is met."""
 
     ours: str
-    peer: str | None  # None where memory is asked about
+    peer: str | None  # None for a requirement on memory
     value: float  # a ratio of medians, or bytes
     asked: str
     met: bool
@@ -71,7 +71,7 @@ class Report:
     scenario: Scenario
     seconds: dict[str, list[float]] = field(default_factory=dict)
     peak_bytes: dict[str, int] = field(default_factory=dict)
-    result_rows: int | None = None  # where the answer has them
+    result_rows: int | None = None  # if the answer includes them
 
     def median(self, contender: str) -> float:
         return statistics.median(self.seconds[contender])
@@ -150,7 +150,7 @@ def _timed(scenario: Scenario, contender: Contender, data: Any) -> tuple[Any, fl
 
 
 def _resident_bytes(reset_peak: bool = False) -> int:
-    """The most memory this process has had so far, or since it was last reset."""
+    """The peak memory of this process so far, or since it was last reset."""
     if reset_peak:
         Path("/proc/self/clear_refs").write_text("5")
     [line] = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))

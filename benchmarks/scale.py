@@ -1,12 +1,12 @@
-"""What 2 to 512 cells cost: rows copied, bytes shuffled, the largest cell, state, requests to a store. Curves for docs.
+"""The cost of 2 to 512 cells: rows copied, bytes shuffled, the largest cell, state, requests to a store. Draws curves.
 
     python -m benchmarks.scale               # prints tables
     python -m benchmarks.scale --svg docs/scale
-    python -m benchmarks.scale --spark       # measures Spark's own price of a micro-batch, in about two minutes
+    python -m benchmarks.scale --spark       # measures Spark's own cost of a micro-batch, in about two minutes
 
-Routers are chosen and run as a join on Spark would, on samples and on all rows of generated and of real tables (those
-of benchmarks/datasets.py; where they are missing, the generated ones remain). Costs of a cell's micro-batch are
-measured here without Spark, its requests are counted by a server on loopback; what a cluster adds is arithmetic.
+Routers are chosen and run as in a join on Spark, on samples and on all rows of generated and real tables (those of
+benchmarks/datasets.py; missing ones are skipped). The cost of a cell's micro-batch is measured here without Spark, and
+its requests are counted by a server on loopback; the overhead of a cluster is calculated.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from dovetail.routing.routers import HashRouter, Router
 
 CELLS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 SAMPLED = 1 << 14
-ROW_BYTES = 100  # of a row as it is shuffled
+ROW_BYTES = 100  # size of a shuffled row
 SPARK_TRIGGER_S, SPARK_TASK_S = (
     1.8,
     0.3,
-)  # of a micro-batch of a stateful query, and of a core for each partition: --spark
-DRIVER_TASK_S = 0.005  # to start a task and to take its answer: assumed
-TRIGGER_S = 10.0  # that a user has set
+)  # of a micro-batch of a stateful query, and of a core for each partition; measured with --spark
+DRIVER_TASK_S = 0.005  # to start a task and receive its answer: an assumption
+TRIGGER_S = 10.0  # the trigger interval set by the user
 CORES_PER_CELL = 0.5
 STREAMED = (1_000, 1_000_000, 10_000_000)  # rows of a micro-batch
 
@@ -70,14 +70,14 @@ WORKLOADS: dict[str, tuple[Callable[[], Sides], str]] = {
 
 
 class Cut(NamedTuple):
-    """A join in this many cells."""
+    """A join that is divided into this many cells."""
 
     router: str
     cells: int
-    copies: float  # visits over rows
-    largest_rows: float  # of a task, over the mean
-    largest_work: float  # the same of rows and pairs, as the plan expects it
-    megabytes: float  # shuffled, of a million rows on each side
+    copies: float  # average visits per row
+    largest_rows: float  # of a task, relative to the mean
+    largest_work: float  # the same for rows and pairs, as expected by the plan
+    megabytes: float  # shuffled, for a million rows on each side
 
 
 def cut_join(sides: Sides, on: str, tasks: int) -> Cut:
@@ -115,13 +115,13 @@ def _sample(batch: pa.RecordBatch, seed: int) -> Sample:
 
 
 class CellCosts(NamedTuple):
-    """Of one cell."""
+    """Costs of one cell."""
 
-    row_us: float  # of a row in a micro-batch: unpacked, probed, kept
-    batch_ms: float  # of a micro-batch with hardly any rows
-    puts: float  # of a micro-batch, in a store
+    row_us: float  # per row of a micro-batch: unpack, probe, keep
+    batch_ms: float  # per micro-batch with hardly any rows
+    puts: float  # per micro-batch, to a store
     other_requests: float  # listings and deletions
-    row_bytes: float  # of state
+    row_bytes: float  # state per row
 
 
 def measure_cell() -> CellCosts:
@@ -166,7 +166,7 @@ def measure_cell() -> CellCosts:
 
 
 class _StateStore:
-    """Spark's part: what a cell has stored, under one key."""
+    """Stands in for Spark's state store: the state of a cell, under one key."""
 
     def __init__(self, stored: str | None) -> None:
         self.stored = stored
@@ -193,13 +193,13 @@ def _stream_join(place: Any) -> Any:
 class Hour(NamedTuple):
     """A stream join of this many cells, on half as many cores."""
 
-    seconds: float  # of a micro-batch
-    requests: float  # in an hour, with a trigger of ten seconds
-    copies: float  # of a row without an equality: a grid of cells, each row in a row or a column of it
+    seconds: float  # per micro-batch
+    requests: float  # per hour, with a trigger of ten seconds
+    copies: float  # per row, without an equality: each row goes to a row or a column of a grid of cells
 
 
 def run_hour(costs: CellCosts, cells: int, rows: int) -> Hour:
-    """`rows`: of a micro-batch. Cells share cores, two each."""
+    """`rows`: per micro-batch. Two cells share a core."""
     cores = max(1.0, CORES_PER_CELL * cells)
     busy = cells * (costs.batch_ms / 1e3 + SPARK_TASK_S) / cores + rows * costs.row_us / 1e6 / cores
     took = SPARK_TRIGGER_S + DRIVER_TASK_S * cells + busy
@@ -214,7 +214,7 @@ def _grid_copies(router: Router) -> float:
     return sum(len(router.route(side, batch, np.arange(1000)).rows) for side in Side) / 2000
 
 
-# Spark's own price.
+# Spark's own cost.
 
 
 def measure_spark() -> dict[int, float]:
@@ -248,7 +248,7 @@ COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b")
 
 
 def draw_curves(title: str, unit: str, curves: Mapping[str, Sequence[float]]) -> str:
-    """A small picture: cells to the right, by powers of two; values upwards, by powers of ten."""
+    """A small plot: cells on the x axis, in powers of two; values on the y axis, in powers of ten."""
     values = [value for curve in curves.values() for value in curve if value > 0]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 1e-9)
     high = max(high, low + 1)
@@ -287,8 +287,8 @@ def draw_curves(title: str, unit: str, curves: Mapping[str, Sequence[float]]) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
-    parser.add_argument("--svg", type=Path, help="a directory for curves")
-    parser.add_argument("--spark", action="store_true", help="measure Spark's price of a micro-batch")
+    parser.add_argument("--svg", type=Path, help="a directory to draw curves into")
+    parser.add_argument("--spark", action="store_true", help="measure Spark's cost of a micro-batch")
     given = parser.parse_args()
     console = Console(width=150)
     if given.spark:

@@ -1,9 +1,9 @@
-"""As-of joins on Spark against the plan that people write by hand: union, and the last right row in a window.
+"""As-of joins on Spark against the usual hand-written plan: union, and the last right row in a window.
 
     python -m benchmarks.spark_best [rows of a side] [keys | heavy | none …]
 
-CPU of driver, JVM and workers together, in turns; above 1 Dovetail is faster. `heavy`: one key has half of all rows.
-Without keys the plan by hand has one task.
+CPU of driver, JVM and workers together, in turn; with a ratio above 1 Dovetail is faster. `heavy`: one key has half of
+all rows. Without keys the hand-written plan has a single task.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Orders and line items from Parquet files on Spark, two cores: along the diagonal, and by Spark's own joins."""
+"""Orders and line items from Parquet files on Spark, two cores: Diag-Join, and Spark's own joins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Frames(NamedTuple):
 
 
 def narrow(scale: float) -> Frames:
-    """Two columns of either side."""
+    """Two columns of each side."""
     orders, items = all_columns(scale)
     return Frames(orders.select(*NARROW[0]), items.select(*NARROW[1]))
 
@@ -39,7 +39,7 @@ def all_columns(scale: float) -> Frames:
 
 
 def diag_noop(data: Frames) -> Timed:
-    """With planning. Hits must not be shuffled, by Spark's own account."""
+    """The time includes planning. Checks with Spark's own metrics that hits are not shuffled."""
     _wake(data)
     started = time.perf_counter()
     joined = _diag(data)
@@ -74,7 +74,7 @@ def hash_write(data: Frames) -> Timed:
 
 
 def shuffled_bytes(spark: SparkSession) -> int:
-    """What has been written to shuffles so far, as Spark counts it."""
+    """Shuffle bytes written so far, as counted by Spark."""
     context = spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     executors = context.statusStore().executorList(False)
@@ -82,7 +82,7 @@ def shuffled_bytes(spark: SparkSession) -> int:
 
 
 def _wake(data: Frames) -> None:
-    """Spark ends Python workers that idle for a minute, as they do while others have their turn: start them again."""
+    """Restart Python workers: Spark ends those that are idle for a minute, as they are during the other runs."""
     _diag(data)
 
 
@@ -120,5 +120,5 @@ def _digest(frame: DataFrame) -> tuple[int, int]:
 
 
 def _digests() -> list[Any]:
-    """The number of rows, and a number that depends on which were paired."""
+    """The number of rows, and a checksum of the pairs."""
     return [F.count(F.lit(1)).alias("rows"), F.bit_xor(F.xxhash64("o_custkey", "l_partkey")).alias("digest")]

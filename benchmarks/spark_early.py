@@ -1,8 +1,8 @@
-"""Early results from big tables on Spark, two cores: waves against the batch join of the same tables.
+"""Early results from large tables on Spark, two cores: waves against a batch join of the same tables.
 
-100M results of 1M x 1M rows in Parquet files, two inequalities. The batch join is written as Parquet, as its users
-would have it; the waves hand their rows to the driver. `python -m benchmarks.spark_early` tells how often the bounds of
-the estimate hold the truth after a twentieth of the work.
+100M results of 1M x 1M rows in Parquet files, two inequalities. The batch join writes Parquet, as users would; the
+waves return their rows to the driver. `python -m benchmarks.spark_early` prints how often the bounds of the estimate
+contain the true number after a twentieth of the work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Timed = tuple[bool, float]
 
 
 def frames(rows: int, results: int) -> Frames:
-    """Both sides in files, two each. (A table of the driver would travel with every task.)"""
+    """Both sides, each in two files. (A table in the driver would be sent with every task.)"""
     spark = local_session("benchmark", conf={"spark.sql.shuffle.partitions": "8"})
     sides = tables(rows, results)
     place = Path(tempfile.mkdtemp(prefix="dovetail-benchmark-"))
@@ -44,7 +44,7 @@ def frames(rows: int, results: int) -> Frames:
 
 
 def first_results(data: Frames) -> Timed:
-    """The time until there are ten thousand."""
+    """The time to the first ten thousand results."""
     started = time.perf_counter()
     for step in dovetail.progressive(data.left, data.right, ON):
         if step.results >= FIRST:
@@ -65,7 +65,7 @@ def batch_join(data: Frames) -> Timed:
 
 
 def coverage(data: Frames) -> Iterator[tuple[bool, float]]:
-    """For each seed whether the bounds hold the truth after a part of the work, and how wide they are."""
+    """For each seed, whether the bounds contain the true number after a part of the work, and their width."""
     for seed in range(SEEDS):
         for step in dovetail.progressive(data.left, data.right, ON, seed=seed, aggregate={"n": "count(*)"}):
             estimate = (step.aggregates or {}).get("n")

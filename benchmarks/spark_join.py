@@ -1,6 +1,6 @@
-"""Two inequalities on Spark, two cores: against Spark's own plan, which compares all pairs, and for growing inputs.
+"""Two inequalities on Spark, two cores: against Spark's own plan, which compares all pairs, and with growing inputs.
 
-y follows x with a little noise, so that only neighbours match: the width of the noise sets the number of results.
+y follows x with a little noise, so that only neighbours match. The amount of noise determines the number of results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Timed = tuple[int, float]
 class Frames(NamedTuple):
     left: DataFrame
     right: DataFrame
-    pairs: int  # as counted in process
+    pairs: int  # counted in process
 
 
 def tables(rows: int, results: int, seed: int = 0) -> tuple[pa.Table, pa.Table]:

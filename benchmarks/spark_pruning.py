@@ -1,8 +1,8 @@
-"""Columns that a query needs of a join on Spark: all of 20, two, and none. CPU of driver, JVM and workers together.
+"""Queries on a join that need all of its 20 columns, two, or none, on Spark. CPU of driver, JVM and workers together.
 
-before    joined at the call, as where Spark's optimizer is out of reach: every column is made
-query     part of the query, whose optimizer says which columns are needed
-columns   joined at the call, the columns named by `columns=`
+before    joined at the call, as when Spark's optimizer is not available: every column is produced
+query     part of the query, whose optimizer determines the needed columns
+columns   joined at the call, with the columns named in `columns=`
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def timed(run: Callable[[], int]) -> Timed:
 
 
 def _cpu_seconds() -> Iterator[float]:
-    """What this process has used, with all below it, running or ended."""
+    """CPU seconds of this process and all its descendants, running or ended."""
     parents, spent = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

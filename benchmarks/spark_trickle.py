@@ -1,11 +1,11 @@
 """Two streams that trickle in, on Spark, two cores: joins in a tenth of the memory, and Spark's own stream-stream join.
 
 Files appear one after the other, and both sources pause twice. Spark's join keeps all rows in its state store; ours
-have a budget, spill, and work in the background. `python -m benchmarks.spark_trickle` prints what each has found when
-the last row has been sent, and when it has found everything; and how long after they were sent 95 % of the pairs were
-out whose rows were sent together, so that they were in memory together: of all files, and of those that were sent when
-the query was up, after its first micro-batch. Starting a query takes long: with `--up`, all files but the first
-are sent when it is up.
+have a budget, spill, and work in the background. `python -m benchmarks.spark_trickle` prints how many results each has
+found when the last row has been sent, and when it has found all. For pairs whose rows were sent together, and so were
+in memory together, it prints the time after which 95 % had been emitted: for all files, and for files sent after the
+first micro-batch of the query. Starting a query takes long: with `--up`, all files except the first are sent once it is
+up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILES, ROWS, GAP_S = 20, 20_000, 0.7
 PAUSES = {7: 6.0, 14: 6.0}  # after this file, in seconds
 SCHEMA = "id bigint, k bigint, words string, kind string"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-MEMORY = "2MB"  # of each of two cells; the rows of both sides take about 45 MB
+MEMORY = "2MB"  # per cell, with two cells; the rows of both sides take about 45 MB
 
 
 @dataclass
@@ -43,12 +43,12 @@ class Outcome:
     results: int = 0
     seconds: float = 0.0
     sending: float = 0.0
-    delay: float = 0.0  # of 95 % of the pairs whose rows were sent together
-    delay_when_up: float = 0.0  # of those sent after the first micro-batch
+    delay: float = 0.0  # for 95 % of the pairs whose rows were sent together
+    delay_when_up: float = 0.0  # for those sent after the first micro-batch
 
 
 class Wait(NamedTuple):
-    """How long pairs waited whose rows were sent together."""
+    """The time from sending to output of pairs whose rows were sent together."""
 
     sent_at: float
     seconds: float
@@ -56,7 +56,7 @@ class Wait(NamedTuple):
 
 
 def write_files(place: Path) -> int:
-    """What will be sent; how many results there are."""
+    """Write the files to send. Returns the number of results."""
     rng = np.random.default_rng(0)
     keys = []
     for side in ("left", "right"):
@@ -74,7 +74,7 @@ def write_files(place: Path) -> int:
 
 
 class Sending(threading.Thread):
-    """Lets the files of both sides appear, as the script says."""
+    """Makes the files of both sides appear on schedule."""
 
     def __init__(self, prepared: Path, place: Path, when_up: bool) -> None:
         super().__init__(daemon=True)
@@ -124,7 +124,7 @@ def run(spark: SparkSession, prepared: Path, name: str, expected: int, when_up: 
         joined = by_spark(spark, place) if name == "spark" else by_dovetail(spark, place, name)
         found = [0]
         waits: list[Wait] = []
-        ends: list[float] = []  # of micro-batches
+        ends: list[float] = []  # ends of micro-batches
         together = [F.count_if(F.expr(f"id div {ROWS} = {n} AND id_right div {ROWS} = {n}")) for n in range(FILES)]
 
         def count(batch: DataFrame, number: int) -> None:

@@ -1,7 +1,7 @@
-"""Windowed joins on Structured Streaming, two cores: against a pipeline with the same rows in and out and no join.
+"""Windowed joins on Structured Streaming, two cores: against a pipeline with the same input and output but no join.
 
-Both streams come in files of equally many rows, one of each per micro-batch. What is timed are the micro-batches after
-the window has filled, as Spark reports them; an empty stateful micro-batch is the floor of the latency.
+Both streams are read from files of equal size, one of each per micro-batch. Timings are those that Spark reports for
+micro-batches after the window has filled; an empty stateful micro-batch is the minimum latency.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from dovetail.kernels.compiling import kernel
 from dovetail.spark.session.session import local_session
 from dovetail.window import Window
 
-NOISE = 6.0  # of y around x, for about one match, found by trial
+NOISE = 6.0  # of y around x, for about one match; found by trial
 ON = "l.x < r.x AND l.y > r.y"
 SCHEMA = "id bigint, x double, y double"
 PAIRS = "id bigint, x double, y double, id_right bigint, x_right double, y_right double"
 
-FEW = 256  # rows of a side, all pairs of which are compared
+FEW = 256  # for at most this many rows per side, all pairs are compared
 
 Timed = tuple[bool, float]
 Keys = NDArray[np.float64]  # x and y
@@ -86,10 +86,10 @@ def _keys(table: pa.Table) -> Keys:
 
 
 def _count_before(left: Keys, right: Keys, more_than: int = 0) -> int:
-    """Pairs whose right row has a number smaller than that of the left one, by more than this.
+    """The number of pairs whose right row number is smaller than the left one by more than `more_than`.
 
-    Rows of both streams arrive in turn, the left one first: `right` is before `left` if its number is smaller.
-    By halves: none of the pairs is listed, they may be more than a hundred billion.
+    Rows of both streams arrive in turn, the left one first, so `right` is before `left` if its number is smaller.
+    Divides and conquers without listing the pairs, since there may be more than a hundred billion.
     """
     if more_than < 0:
         return _count_all(left, right[:, :-more_than]) + _count_before(left, right[:, -more_than:])
@@ -107,17 +107,17 @@ def _count_before(left: Keys, right: Keys, more_than: int = 0) -> int:
 
 
 def _count_all(left: Keys, right: Keys) -> int:
-    """All pairs, by a sweep along x."""
+    """The number of all pairs, by a sweep along x."""
     left, right = (side[:, np.argsort(-side[0])] for side in (left, right))
     ascending = np.sort(right[1])
-    ranks, below = (np.searchsorted(ascending, side[1]) for side in (right, left))  # of equal values, the first
+    ranks, below = (np.searchsorted(ascending, side[1]) for side in (right, left))  # among equal values, the first
     reach = np.searchsorted(-right[0], -left[0])
     return int(_sweep(ranks, reach, below))
 
 
 @kernel
 def _sweep(ranks: NDArray[np.int64], reach: NDArray[np.int64], below: NDArray[np.int64]) -> int:
-    """How many of the first `reach` ranks are less than `below`, over all left rows; `reach` ascends.
+    """The number of the first `reach` ranks that are less than `below`, summed over all left rows; `reach` ascends.
 
     Ranks are counted in a Fenwick tree.
     """
@@ -149,9 +149,9 @@ def dovetail_counts(data: Streams) -> Timed:
 
 
 def pairs_without_a_join(data: Streams) -> Timed:
-    """As many rows out of each row as it has matches with rows before it."""
+    """For each row, emit as many rows as it has matches with earlier rows."""
 
-    matches = data.matches  # workers must not ask for the session beside it
+    matches = data.matches  # so that the function does not capture the session
 
     def widen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -176,7 +176,7 @@ def _read(data: Streams) -> tuple[DataFrame, DataFrame]:
 
 
 def _timed(data: Streams, frame: DataFrame, pairs: int | None = None) -> Timed:
-    """Whether this many pairs were found, if it is a join, and the median time of a micro-batch with a full window."""
+    """Whether a join found this many pairs, and the median time of a micro-batch with a full window."""
     checkpoint = tempfile.mkdtemp(dir=data.place)
     query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()

@@ -1,8 +1,8 @@
 """Joins of points and rectangles in process, one thread: ours against scipy's cKDTree, shapely's STRtree, and BLAS.
 
-All start from arrays and give the row numbers of both sides. Trees are built within the time; shapely's boxes are made
-before, since they are the format of its tables (making them costs more than its join). Seconds are CPU seconds of the
-join alone; the answers, which depend on every pair, are computed outside of them.
+All start from arrays and return the row numbers of both sides. Building trees is included in the time; creating
+shapely's boxes is not, since they are its table format (creating them costs more than its join). Seconds are CPU
+seconds of the join alone; computing the answers, which depend on every pair, is not included.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Boxes(NamedTuple):
 
 
 def taxi(reach: float) -> Points:
-    """Every other New York taxi pickup against the ones between; stands, stations and (0, 0) are crowded."""
+    """Every other New York taxi pickup against the rest; taxi stands, stations and (0, 0) are crowded."""
     table = read_columns("nyc_taxi_2013_lonlat", "pickup_lon", "pickup_lat")
     rows = np.column_stack([np.asarray(column) for column in table.columns])
     return Points(rows[::2].copy(), rows[1::2].copy(), reach)
@@ -63,7 +63,7 @@ def rivers_and_borders() -> Boxes:
 
 
 def fashion(reach: float) -> Points:
-    """Images of clothes as 16 brightnesses, against themselves."""
+    """Images of clothes as 16 brightness values, joined with themselves."""
     table = read_columns("fashion16", *(f"f{k}" for k in range(16)))
     rows = np.column_stack([np.asarray(column) for column in table.columns])
     return Points(rows, rows, reach)
@@ -112,7 +112,7 @@ def kdtree_similarity(points: Points) -> tuple[Answer, float]:
 
 
 def blas_distance(points: Points) -> tuple[Answer, float]:
-    """Squared distances by one matrix product per block, in single precision; what is near is computed again."""
+    """Squared distances by one matrix product per block, in single precision; small ones are computed again exactly."""
     left, right, limit = points.left, points.right, points.reach**2
     started = time.process_time()
     left_squares, right_squares = ((m * m).sum(axis=1) for m in (left, right))
@@ -133,9 +133,9 @@ def blas_distance(points: Points) -> tuple[Answer, float]:
 
 
 def _kdtree(points: Points, norm: float, balanced: bool = False) -> tuple[Answer, float]:
-    """The fastest way from two trees to pairs; `query_ball_tree` and `query_ball_point` take two to four times longer.
+    """The fastest way to get pairs from two trees; `query_ball_tree` and `query_ball_point` take 2 to 4 times as long.
 
-    Balanced trees cost more to build and pay in many dimensions only.
+    Balanced trees cost more to build and only pay off in many dimensions.
     """
     started = time.process_time()
     left, right = (cKDTree(m, balanced_tree=balanced, compact_nodes=balanced) for m in (points.left, points.right))
@@ -165,7 +165,7 @@ def _sides(box: tuple[Floats, ...]) -> rectangles.Sides:
 
 
 def strtree_rectangles(boxes: Boxes) -> tuple[Answer, float]:
-    """The tree of the smaller side, asked for all of the larger one at once: faster than the other way round."""
+    """Build a tree of the smaller side, and query it with the whole larger side at once: faster than vice versa."""
     started = time.process_time()
     left, right = shapely.STRtree(boxes.right_shapes).query(boxes.left_shapes)
     seconds = time.process_time() - started

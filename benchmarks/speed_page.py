@@ -3,7 +3,7 @@
     python -m benchmarks $(python -m benchmarks.speed_page --names) --json benchmarks/speed.json
     python -m benchmarks.speed_page
 
-A table stands between two comments, `<!-- begin NAME -->` and `<!-- end NAME -->`. Everything else on a page is kept.
+A table is enclosed in two comments, `<!-- begin NAME -->` and `<!-- end NAME -->`. The rest of a page is kept.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ HEAD = "| join | rows out | Dovetail | DuckDB | Polars | ratio to DuckDB, Polars
 
 
 def blocks(run: Mapping[str, Any]) -> dict[str, str]:
-    """The text of each block by its name."""
+    """The text of each block, by name."""
     reports = {report["scenario"]: report for report in run["scenarios"] if "medians" in report}
     lines = [line for line in LINES if line.scenario in reports]
     slower = [line for line in lines if min(_ratios(line, reports[line.scenario]).values()) < 1]
@@ -112,7 +112,7 @@ def _machine(run: Mapping[str, Any]) -> str:
 
 
 def _written(ratios: Mapping[str, float]) -> str:
-    """Losses in bold."""
+    """The ratios as text; losses in bold."""
     return ", ".join(
         f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}"
         for ratio in ratios.values()

@@ -1,9 +1,9 @@
-"""A window larger than memory: the rate of SPO-Join with a tenth of the window's bytes, against all of it in memory.
+"""A window larger than memory: the rate of SPO-Join with memory for a tenth of the window, against unlimited memory.
 
     python -m benchmarks.spilled_window [rows of the window]
 
-Two inequalities with about 20 partners a row, through the public call, in process. Rates are rows of both streams per
-second of processor time; each ratio is of two runs one after the other, and the median of three counts.
+Two inequalities with about 20 partners per row, through the public API, in process. Rates are rows of both streams per
+CPU second; each ratio is of two consecutive runs, and the result is the median of three.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import dovetail
 
 ON = "l.x < r.x AND l.y > r.y"
 WINDOW = 1_400_000  # rows of both streams
-LENGTH = 0.75  # rows of each stream, per row of the window: all slides have been full, some have expired
+LENGTH = 0.75  # rows of each stream, per row of the window: enough to fill all slides and let some expire
 PARTNERS = 20
 NOISE = 6.0  # of y around x, for about one partner, found by trial
 ROW_BYTES = 40
-LARGER = 10  # the window's bytes, over the memory
+LARGER = 10  # the window's bytes divided by the memory
 TIMES = 3
 
 
 class Rate(NamedTuple):
     rows_per_s: float
     results: int
-    spilled_rows: int  # the most
+    spilled_rows: int  # the maximum
 
 
 def stream(seed: int, rows: int, window: int) -> pa.Table:

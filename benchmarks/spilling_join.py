@@ -1,4 +1,4 @@
-"""Equality joins of more than memory holds: ours gives results from the start, DuckDB once one side has been read."""
+"""Equality joins larger than memory: ours returns results from the start, DuckDB once one side has been read."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Tables(NamedTuple):
 
 
 def wide_rows(rows: int, width: int, memory: str) -> Tables:
-    """Keys in random order, each once on either side; a text makes up the width."""
-    texts = pa.array([f"{i:0{width - 24}d}" for i in range(1000)])  # a row has two numbers and an offset besides
+    """Keys in random order, each once per side; a string fills up the row width."""
+    texts = pa.array([f"{i:0{width - 24}d}" for i in range(1000)])  # each row also has two numbers and an offset
 
     def table(seed: int, number: str) -> pa.Table:
         rng = np.random.default_rng(seed)
@@ -72,7 +72,7 @@ def first_by_rpj(tables: Tables) -> tuple[bool, float]:
 
 
 def _first(tables: Tables, batches: Iterator[pa.RecordBatch], started: float) -> tuple[bool, float]:
-    """Whether the first results are results, each of them once, and how long they took."""
+    """Whether the first results are correct and distinct, and how long they took."""
     found: list[pa.RecordBatch] = []
     while sum(batch.num_rows for batch in found) < FIRST:
         found.append(next(batches))
@@ -101,7 +101,7 @@ def _steps(tables: Tables, algorithm: str) -> Any:
 
 
 def _digest(batches: Any) -> Answer:
-    """Numbers that depend on which rows were paired, not on their order."""
+    """Checksums of the pairs that do not depend on their order."""
     rows = digest = 0
     for batch in batches:
         a, b = (np.asarray(batch.column(name)) for name in ("a", "b"))

@@ -1,8 +1,8 @@
-"""All scenarios, or some of them: each in a process of its own, then the table, and the figures as JSON.
+"""Runs all or some scenarios, each in a separate process, then prints a table and writes the figures as JSON.
 
     python -m benchmarks [name …]         make bench
 
-A process of its own gives every scenario a fresh memory, and libraries that have read how many threads they may use.
+In a separate process, every scenario starts with fresh memory, and libraries read the number of threads they may use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def list_scenarios(console: Console) -> None:
 
 
 def bench(names: Sequence[str], file: Path | None, console: Console) -> bool:
-    """Run the scenarios; True if all that was asked of them is met."""
+    """Run the scenarios. Returns whether all requirements are met."""
     unknown = [name for name in names if name not in known()]
     if unknown:
         raise InputError(f"no scenario is called {', '.join(unknown)}; there are {', '.join(known())}.")
@@ -66,7 +66,7 @@ def bench(names: Sequence[str], file: Path | None, console: Console) -> bool:
 
 
 def run_alone(name: str) -> dict[str, Any]:
-    """The report of one scenario; in place of figures, why it was skipped or how it failed."""
+    """The report of one scenario; without figures if it was skipped or failed, with the reason."""
     with tempfile.TemporaryDirectory(prefix="dovetail-bench-") as place:
         file = Path(place) / "report.json"
         command = [sys.executable, "-m", "benchmarks.runner", name, str(file)]

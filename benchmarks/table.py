@@ -1,4 +1,4 @@
-"""Figures on the terminal."""
+"""Prints figures to the terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def print_header(console: Console, machine: dict[str, Any]) -> None:
 
 
 def print_outcome(console: Console, outcome: Outcome) -> None:
-    """One line as soon as a scenario is done."""
+    """Print one line when a scenario is done."""
     if "checks" in outcome:
         medians = ", ".join(f"{name} {_seconds(value)}" for name, value in outcome["medians"].items())
         line = f"{_mark(outcome['met'])}, {medians}"

@@ -1,4 +1,4 @@
-"""Orders and line items of TPC-H, each in the order of its date, from the generator on PyPI."""
+"""Orders and line items of TPC-H, sorted by date, from the generator on PyPI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dovetail.core.directories import private_directory
 
 
 def orders_and_items(scale: float) -> tuple[Path, Path]:
-    """TPC-H orders by o_orderdate and lineitem by l_shipdate, as Parquet files, made once."""
+    """TPC-H orders sorted by o_orderdate and lineitem by l_shipdate, as Parquet files that are created once."""
     directory = private_directory(Path(tempfile.gettempdir()) / f"dovetail-tpch-{scale:g}-{os.geteuid()}")
     generator = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent)) or shutil.which("tpchgen-cli")
     if generator is None:

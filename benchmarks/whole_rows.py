@@ -1,8 +1,8 @@
-"""Joins through the public call, whole rows out: `dovetail.join` against DuckDB and Polars, results as Arrow tables.
+"""Joins through the public API that return whole rows: `dovetail.join` against DuckDB and Polars, as Arrow tables.
 
 All start from tables in memory, DuckDB and Polars from their own formats. Answers are the number of rows and a sum over
-all columns of numbers, so that every row counts. One thread each and CPU seconds, unless a scenario says
-`threads = "all"`: then it is the clock.
+all numeric columns, so that every row counts. Each system runs on one thread and is measured in CPU seconds, unless a
+scenario has `threads = "all"`: then elapsed time is measured.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def two_inequalities(rows: int, noise: float) -> Sides:
 
 
 def intervals(rows: int, longest: int) -> Sides:
-    """Start and end, of up to `longest`; in as many units of time as there are rows."""
+    """Start and end of intervals no longer than `longest`, in as many units of time as there are rows."""
     rng = np.random.default_rng(0)
 
     def side() -> pa.Table:
@@ -121,7 +121,7 @@ def groups(rows: int, count: int) -> Sides:
 
 
 def wide(rows: int, noise: float) -> Sides:
-    """Twenty columns a side, of numbers, short and long strings."""
+    """Twenty columns per side: numbers, short strings and long strings."""
     rng = np.random.default_rng(0)
     sides = []
     for table in two_inequalities(rows, noise):
@@ -181,7 +181,7 @@ def duckdb_join(task: Task) -> pa.Table:
 
 
 def polars_join(task: Task) -> pa.Table:
-    """Equalities by `join`, everything else by `join_where`, which is for inner joins."""
+    """Uses `join` for equalities, and `join_where`, which supports only inner joins, for everything else."""
     if task.threads == 1 and pl.thread_pool_size() != 1:
         raise RuntimeError("Polars was imported with several threads; run this scenario in a process of its own")
     left, right = task.frames
@@ -195,7 +195,7 @@ def polars_join(task: Task) -> pa.Table:
 
 
 def _timed(join: Callable[[Task], pa.Table]) -> Callable[[Task], tuple[Answer, float]]:
-    """The answer, and the seconds of the join without it: of the processor, or by the clock where all cores work."""
+    """The answer, and the seconds of the join alone: CPU time, or elapsed time if all cores are used."""
 
     def run(task: Task) -> tuple[Answer, float]:
         clock = time.process_time if task.threads == 1 else time.perf_counter
@@ -215,7 +215,7 @@ timed_one_thread = _timed(lambda task: dovetail.join(task.left, task.right, task
 
 
 def answer(result: pa.Table) -> Answer:
-    """How many rows, and a sum that depends on all whole numbers and on which stand beside each other."""
+    """The number of rows, and a checksum that depends on all integers and on which ones are in the same row."""
     total, weight = 0, 1
     for column in result.columns:
         if pa.types.is_integer(column.type):
@@ -225,7 +225,7 @@ def answer(result: pa.Table) -> Answer:
 
 
 def _mixed(result: pa.Table) -> int:
-    """Row by row, so that a row of one side beside the wrong one of the other is noticed."""
+    """Combine the columns row by row, so that a wrong pairing of rows changes the result."""
     numbers = [column for column in result.columns if pa.types.is_integer(column.type)]
     mixed = np.zeros(result.num_rows, np.uint64)
     for column in numbers:

@@ -1,8 +1,8 @@
-"""Two inequalities within a window of 1M rows of both streams, one micro-batch after the other.
+"""Two inequalities within a window of 1M rows of both streams, micro-batch by micro-batch.
 
-`spo` joins whole micro-batches; DuckDB joins each of them with the window; the published structures take one row at a
-time, so that they are timed on a few rows. All contenders start from the same full window and answer with the number of
-results of the first rows that come then.
+`spo` joins whole micro-batches; DuckDB joins each micro-batch with the window; the published structures process one row
+at a time and are timed on a few rows. All contenders start from the same full window, and their answer is the number of
+results of the first rows after that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dovetail.storage.budget import Budget
 from dovetail.window import window
 
 ON = "l.x < r.x AND l.y > r.y"
-FIRST = 100  # rows whose results are compared, and on which structures that take single rows are timed
+FIRST = 100  # rows whose results are compared, and on which row-by-row structures are timed
 NOISE = 6.0  # of y around x, for about one match, found by trial
 
 Timed = tuple[int, float]  # results of the first rows, seconds per row
@@ -39,13 +39,13 @@ Timed = tuple[int, float]  # results of the first rows, seconds per row
 
 @dataclass(slots=True)
 class Streams:
-    """Micro-batches of both sides in turn; the first fill the window, and then come a few for each contender's run."""
+    """Micro-batches of both sides in turn: the first fill the window, the last few are for the timed runs."""
 
     batches: list[pa.RecordBatch]
     rows: int  # of the window
     slide: int
     filling: int  # how many batches fill it
-    singles: dict[str, WindowJoin] = field(default_factory=dict)  # structures that take one row at a time
+    singles: dict[str, WindowJoin] = field(default_factory=dict)  # structures that process one row at a time
 
     def side(self, number: int) -> Side:
         return Side(number % 2)
@@ -64,7 +64,7 @@ def streams(rows: int, slide: int, batch: int, matches: float, timed: int) -> St
 
 
 def dovetail_spo(data: Streams) -> Timed:
-    """All batches after those that fill the window; every call goes on from a full window of its own."""
+    """Join all batches after those that fill the window; every call starts from its own full window."""
     operator = _filled(data)
     first, seconds = 0, 0.0
     timed = range(data.filling, len(data.batches))
@@ -91,7 +91,7 @@ def _filled(data: Streams) -> Spo:
 
 
 def duckdb_batches(data: Streams) -> Timed:
-    """One micro-batch with the window: as many rows as fit in it, filtered by position."""
+    """Join one micro-batch with the window: the rows that fit in it, filtered by position."""
     connection = duckdb.connect()
     connection.execute("SET threads = 1")
     number = data.filling
@@ -122,7 +122,7 @@ def chain_index_rows(data: Streams) -> Timed:
 
 
 def _singly(data: Streams, name: str, make: Callable[[Query], WindowJoin]) -> Timed:
-    """Rows of the next micro-batch, one by one: the first ones, and with every call the ones that follow."""
+    """Process rows of the next micro-batch one by one; every call continues where the one before stopped."""
     if name not in data.singles:
         join = make(Query.of("<", ">"))
         for number in range(data.filling):

@@ -1,4 +1,4 @@
-"""The best partners by their definition: all pairs, those that satisfy the condition, sorted, the first of them."""
+"""The best partners by definition: take all pairs, filter by the condition, sort, keep the first ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Keys = dict[tuple[int, int], tuple[Any, ...]]
 
 
 def numbered(table: pa.Table) -> pa.Table:
-    """With a column of row numbers at the end."""
+    """Append a column of row numbers."""
     return table.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
 
 
 def partners(on: str, best: Best, left: pa.Table, right: pa.Table) -> Keys:
-    """What each pair is sorted by, for all that satisfy the condition."""
+    """The sort keys of all pairs that satisfy the condition."""
     condition = parse(on, left.schema, right.schema, in_process=True)
     batches = (one_batch(left, left.schema), one_batch(right, right.schema))
     alive = [passing(condition.filters[side], side, batches[side]) for side in Side]
@@ -52,7 +52,7 @@ def _is_finite(value: Any) -> bool:
 
 
 class _Down:
-    """A value that comes before smaller ones."""
+    """A value in descending order."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -100,7 +100,7 @@ def check(found: pa.Table, how: str, best: Best, expected: Keys, lefts: int) -> 
 
 
 def check_join(left: pa.Table, right: pa.Table, on: str, how: str, **options: Any) -> None:
-    """A join by the library against the definition."""
+    """Compare a join by the library with the definition."""
     from dovetail.condition.best import parse_best
 
     mine, theirs = numbered(left), numbered(right)

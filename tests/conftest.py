@@ -1,4 +1,4 @@
-"""What all tests share: the seed of the run, Hypothesis's settings, one Spark session, made when a test asks for it."""
+"""Shared by all tests: the seed of the run, Hypothesis's settings, and one Spark session, which is started lazily."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Tests are short: the JVM's second compiler and parallel collector cost more than they save, and so does verifying the
-# classes of Spark, which are as they were released.
+# Tests are short: the JVM's second compiler and parallel collector cost more than they save, and so does verifying
+# Spark's classes, which are unmodified.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote")
 
-# A shell starts programs in the background (`make test &`) so that they ignore Ctrl-C, and what they start does, too.
+# A background job of a shell (`make test &`) ignores Ctrl-C, and so do its child processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seed", type=int, help="of all random examples; another one in each run by default")
-    parser.addoption("--part", metavar="K/N", help="one in N of the tests, the Kth of each N")
+    parser.addoption("--seed", type=int, help="the seed of all random examples; by default each run draws a new one")
+    parser.addoption("--part", metavar="K/N", help="run only one of N parts of the tests: the Kth of every N tests")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers of xdist are given the options of the process that starts them, this one included."""
+    """Set the seed as an option, because xdist passes the options of the main process to its workers."""
     if config.option.seed is not None:
         os.environ["DOVETAIL_TEST_SEED"] = str(config.option.seed)
-    from tests.effort import EXAMPLES  # which ask for the seed
+    from tests.effort import EXAMPLES  # reads the seed when imported
     from tests.seed import SEED
 
     config.option.seed = SEED
-    config.option.hypothesis_seed = str(SEED)  # read by Hypothesis's plugin, which is configured after this
+    config.option.hypothesis_seed = str(SEED)  # read by Hypothesis's plugin, which is configured later
     # Compiling a kernel inside an example takes seconds, so there are no deadlines.
     settings.register_profile("ci", database=None, deadline=None, max_examples=EXAMPLES)
     settings.register_profile("dev", deadline=None)
@@ -47,14 +47,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """After other marks: tests and cases that take turns, unless they are asked for by name; parts of the suite."""
+    """Select the tests of this run, unless they are requested by name, and the requested part of the suite."""
     by_name = config.option.keyword or any("::" in argument for argument in config.args)
-    from tests.turns import in_turns  # the seed has been chosen
+    from tests.turns import in_turns  # imported only when the seed is known
 
     kept = items if by_name else in_turns(items)
     if config.option.part:
         part, parts = map(int, config.option.part.split("/"))
-        kept = kept[part - 1 :: parts]  # cases of one test take about the same time
+        kept = kept[part - 1 :: parts]  # spreads the cases of a test, which take about the same time
     if len(kept) < len(items):
         chosen = set(kept)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
@@ -84,7 +84,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def two_partitions(spark: SparkSession) -> Iterator[None]:
-    """For streams: every micro-batch runs a task and commits a state store for each partition."""
+    """For fast streams: every micro-batch runs a task and commits a state store for each partition."""
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     yield

@@ -1,4 +1,4 @@
-"""Disjunctions, and small tables in which all of their alternatives occur, with nulls and NaN."""
+"""Disjunctions, and small tables in which all their alternatives match, with nulls and NaN."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""How often randomised tests repeat themselves.
+"""How many cases randomised tests try.
 
-By default they try a part of their cases, which is another one in every run (tests/seed.py); with
-DOVETAIL_TEST_EFFORT=all (`make test-all`) all of them, and with DOVETAIL_FUZZ_CASES (`make fuzz`) that number. In a
-part, combinations (condition x join type x algorithm) are tried in turns, not all: `some` of a list, or
-`@pytest.mark.one_in(3)` for the cases of a test. DOVETAIL_TEST_KILLS says how often a test that kills a stream again
-and again does so.
+By default each run tries a different part of the cases (tests/seed.py); DOVETAIL_TEST_EFFORT=all (`make test-all`)
+tries all of them, and DOVETAIL_FUZZ_CASES (`make fuzz`) sets the number. A part covers some of the combinations
+(condition x join type x algorithm), chosen with `some` of a list, or with `@pytest.mark.one_in(3)` for the cases of a
+test. DOVETAIL_TEST_KILLS is the number of kills in tests that kill a stream repeatedly.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ PART = 19
 
 
 def repeat(cases: int) -> int:
-    """How many of these cases are tried."""
+    """The number of these cases to try."""
     return cases if ALL else -(-cases // PART)
 
 
 CASES = int(os.environ.get("DOVETAIL_FUZZ_CASES", repeat(2000)))
 KILLS = int(os.environ.get("DOVETAIL_TEST_KILLS", "10"))
-"""Of each kind of streaming join, where a test kills it again and again."""
+"""Kills per kind of streaming join, in tests that kill repeatedly."""
 EXAMPLES = repeat(100)
-"""Of Hypothesis, for each test."""
+"""Hypothesis examples per test."""
 
 
 def some(items: Sequence[T], turn: int = 0, of: int = PART, key: str = "") -> Sequence[T]:
-    """One item in `of`, chosen by the seed of the run: over the turns 0, 1, 2, … all of them."""
+    """One in `of` items, chosen by the seed of the run; the turns 0, 1, 2, … together cover all items."""
     if ALL:
         return items
     places = list(range(len(items)))
@@ -44,6 +43,6 @@ def some(items: Sequence[T], turn: int = 0, of: int = PART, key: str = "") -> Se
 
 
 def cases_of(request: pytest.FixtureRequest, test: str, argument: str) -> list[Any]:
-    """The cases of a test that are tried: what a fixture of its module has to compute."""
+    """The cases of a test that will run, so that a fixture of its module computes only these."""
     items = [item for item in request.session.items if isinstance(item, pytest.Function) and item.originalname == test]
     return [item.callspec.params[argument] for item in items if item.path == request.path]

@@ -1,4 +1,4 @@
-"""A disk that takes no more, for real: the system refuses every write to a file."""
+"""Simulates a full disk: the operating system refuses every write to a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REASON = "File too large"
 
 @contextmanager
 def full_disk(nbytes: int = 0) -> Iterator[None]:
-    """No file of this process may grow beyond a size."""
+    """Limit the size of all files written by this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
     try:

@@ -1,4 +1,4 @@
-"""Quiet and signalling NaNs, positive and negative, with other bits than those of np.nan."""
+"""Quiet and signalling NaNs, positive and negative, with bits that differ from np.nan."""
 
 from typing import Any
 

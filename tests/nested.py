@@ -1,4 +1,4 @@
-"""Random structs and lists, and what it means that one of them is equal to another or comes before it."""
+"""Random structs and lists, and the definition of their equality and order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIGNS: dict[str, Callable[[int], bool]] = {
 
 
 class Nested(NamedTuple):
-    """Types of the two sides, which can be compared, and how a value of side 0 or 1 is drawn."""
+    """Comparable types of the two sides, and a generator of values of side 0 or 1."""
 
     types: tuple[pa.DataType, pa.DataType]
     draw: Callable[[random.Random, int], Any]
@@ -35,20 +35,20 @@ class Nested(NamedTuple):
         return [None if rng.random() < 0.1 else value for value in draws]
 
     def column(self, values: Sequence[Any], side: int, rng: random.Random) -> pa.Array:
-        """A slice of a larger column."""
+        """A column that is a slice of a larger one."""
         before, after = ([self.draw(rng, side)] * rng.randrange(3) for _ in range(2))
         return pa.array([*before, *values, *after], self.types[side]).slice(len(before), len(values))
 
 
 def holds(operator: str, left: Any, right: Any) -> bool:
-    """SQL's comparison, where null never matches; as Spark has it inside of structs and lists."""
+    """SQL's comparison, where null never matches; inside structs and lists, as in Spark."""
     if operator == "<=>":
         return (left is None) == (right is None) and compare(left, right) == 0
     return left is not None and right is not None and SIGNS[operator](compare(left, right))
 
 
 def compare(left: Any, right: Any) -> int:
-    """-1, 0 or 1: part by part, null first and equal to null, NaN last and equal to NaN."""
+    """-1, 0 or 1: compare part by part, null first and equal to null, NaN last and equal to NaN."""
     if left is None or right is None:
         return (left is not None) - (right is not None)
     if isinstance(left, dict):

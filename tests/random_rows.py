@@ -1,4 +1,4 @@
-"""Random tables with more types than `dovetail.testing` has, and conditions of every class over them."""
+"""Random tables with more types than in `dovetail.testing`, and conditions of every class over them."""
 
 import random
 from decimal import Decimal

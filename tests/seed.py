@@ -1,7 +1,7 @@
-"""The seed of a run: another one each time, said in the header and with every failure; `pytest --seed N` has it again.
+"""The seed of a run: new in each run, printed in the header and with every failure; `pytest --seed N` repeats a run.
 
-Random rows, schedules and choices come from `seeded` and `generator`, under a key of the test's own, so that they are
-the same whatever else runs and in whichever order. What is judged by a statistic or a threshold keeps a fixed seed.
+Random rows, schedules and choices come from `seeded` and `generator` with a key per test, so that they do not depend on
+which other tests run, or in which order. Tests of statistics or thresholds use a fixed seed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 import numpy as np
 
 VARIABLE = "DOVETAIL_TEST_SEED"
-"""Where workers of pytest and programs that tests start find it."""
+"""Passes the seed to pytest's workers and to programs started by tests."""
 
 SEED = int(os.environ.setdefault(VARIABLE, str(secrets.randbelow(2**31))))
 

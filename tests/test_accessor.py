@@ -1,4 +1,4 @@
-"""Joins as methods of DataFrames, whichever library is imported first."""
+"""Joins as methods of DataFrames, with either library imported first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_chains_stay_in_their_library(kind: type) -> None:
 
 @pytest.mark.parametrize("first", ["dovetail", "pandas, polars, pyspark.sql"])
 def test_any_order_of_imports(first: str) -> None:
-    """And pandas can still be read by those who read code, by its own loader."""
+    """pandas also keeps its own loader, so that tools can read its source."""
     script = f"""
 import {first}
 import sys

@@ -92,7 +92,7 @@ def test_averages_of_decimals_are_rounded_half_up(on: str, by: str | None) -> No
     found = dovetail.aggregate(left, right, on, {"n": "avg(r.n)", "w": "avg(CAST(r.n AS DECIMAL(34, 4)))"}, by=by)
     assert found.schema.field("n").type == pa.decimal128(14, 6)
     assert found.schema.field("w").type == pa.decimal128(38, 8)
-    groups: dict[tuple[Any, ...], list[int]] = defaultdict(list, {} if by else {(): []})  # without pairs there is a row
+    groups: dict[tuple[Any, ...], list[int]] = defaultdict(list, {} if by else {(): []})  # one row even without pairs
     for pair in definition(left, right, on):
         key = () if by is None else ((left, right)["lr".index(by[0])].column(by[2:])[pair["lr".index(by[0])]].as_py(),)
         groups[key].append(pair[1])
@@ -244,7 +244,7 @@ def test_float_sums_do_not_cancel() -> None:
 
 
 def test_filters_come_before_values() -> None:
-    """As in SQL, what is aggregated is never computed for a row that the condition leaves out."""
+    """As in SQL, aggregated expressions are not evaluated for rows excluded by the condition."""
     left = pa.table({"k": [1, 2], "s": ["5", "five"]})
     right = pa.table({"k": [1, 2]})
     found = dovetail.aggregate(left, right, "l.k = r.k AND l.k < 2", {"t": "sum(CAST(l.s AS INT))"})

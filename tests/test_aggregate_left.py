@@ -1,4 +1,4 @@
-"""Aggregates with rows that have no partner, and those that choose among partners, against the definition."""
+"""Aggregates that include rows without a partner, and those that choose among partners, against the definition."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _covered(rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def _expected(lefts: Sequence[dict[str, Any]], pairs: Sequence[tuple[int, int]], right: pa.Table) -> dict[str, Any]:
-    """Of the pairs of a group."""
+    """The expected aggregates over the pairs of a group."""
     rows = right.to_pylist()
     partners = [rows[row] for _, row in pairs]
     once = [rows[row] for row in sorted({row for _, row in pairs})]
@@ -94,7 +94,7 @@ def _expected(lefts: Sequence[dict[str, Any]], pairs: Sequence[tuple[int, int]],
 def _same(found: dict[str, Any], wanted: dict[str, Any], right: pa.Table, partners: Sequence[int]) -> None:
     for name, value in wanted.items():
         got = found[name]
-        if name in ("when", "what"):  # any of those that tie
+        if name in ("when", "what"):  # any of the tied values
             column, by, choose = ("s", "k", max) if name == "when" else ("t", "s", min)
             rows = [right.slice(row, 1).to_pylist()[0] for row in partners]
             some = [row for row in rows if row[by] is not None]

@@ -78,7 +78,7 @@ def test_a_reader_is_read_as_the_join_goes_on() -> None:
     steps = dovetail.progressive(reader, pa.table({"k": list(range(10))}), ["k"], memory="1MB")
     assert not read
     next(steps)
-    assert len(read) < 10  # what waits to be joined has a small part of the memory
+    assert len(read) < 10  # waiting rows have a small part of the memory
     assert sum(step.batch.num_rows for step in steps) < 50_000
 
 
@@ -143,7 +143,7 @@ def test_a_name_that_no_call_has_is_told_with_the_nearest() -> None:
     ):
         with pytest.raises(TypeError, match=f"Did you mean '{near}'") as caught:
             call()
-        assert isinstance(caught.value, InputError)  # and with that a DovetailError
+        assert isinstance(caught.value, InputError)  # and therefore a DovetailError
 
 
 def test_plans_steps_and_joins_are_told_in_a_line() -> None:

@@ -1,4 +1,4 @@
-"""As-of joins: the definition over random types, what pandas, Polars and DuckDB give, and what is refused."""
+"""As-of joins: against the definition with random types, against pandas, Polars and DuckDB, and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_random_joins_are_the_definition(case: int) -> None:
 
 
 def _quotes(rows: int, keys: int, key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Unsorted, with many equal times; on which side of a tie a partner is matters."""
+    """Unsorted rows with many equal times, which matter for ties."""
     rng = generator("quotes", rows, keys, key)
 
     def side(value: str) -> pd.DataFrame:

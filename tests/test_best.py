@@ -1,4 +1,4 @@
-"""The best partner of each row, against the definition and against what others give."""
+"""The best partner of each row, against the definition and against other libraries."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_random_joins_are_the_definition(case: int) -> None:
 
 @pytest.mark.parametrize("limit", [1, 7, 60])
 def test_a_limit_has_the_first_rows(limit: int) -> None:
-    """Of a left join each left row has a result, so no others are looked at."""
+    """In a left join each left row has a result, so later rows are not processed."""
     left, right = (pa.table({name: np.random.default_rng(4).random(50)}) for name in "xy")
     for how in ("left", "inner"):
         whole, some = (

@@ -20,7 +20,7 @@ from dovetail.cli.results import Target, open_writer
 
 
 def dovetail(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """The command in this process."""
+    """Run the command in this process."""
     words, code = list(map(str, arguments)), 0
     with (
         redirect_stdout(io.StringIO()) as out,
@@ -36,7 +36,7 @@ def dovetail(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def process(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """Run the command in a separate process."""
     command = [sys.executable, "-m", "dovetail.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
@@ -74,7 +74,7 @@ def test_limit(inputs: list[object], tmp_path: Path, live: list[str]) -> None:
 
 @pytest.mark.parametrize("live", [[], ["--live"]], ids=str)
 def test_overwriting_leaves_other_files_alone(inputs: list[object], tmp_path: Path, live: list[str]) -> None:
-    """Here the inputs themselves: --out names the directory that they are in."""
+    """Here the inputs themselves: --out names their directory."""
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     request = ["join", *inputs, "--on", "l.id = r.id", "--out", tmp_path, "--in-process", "--overwrite", *live]
     run = dovetail(*request)
@@ -116,7 +116,7 @@ def test_csv_and_json(inputs: list[object], tmp_path: Path, format_: str, live: 
     printed = dovetail(*request, "--format", format_)
     assert printed.returncode == 0, printed.stderr
     lines = printed.stdout.splitlines()
-    assert set(LINES[format_]) < set(lines)  # as they are found, some of them by threads
+    assert set(LINES[format_]) < set(lines)  # in the order found, some of them by threads
     assert format_ == "json" or lines[0] == LINES["csv"][0]
     assert "50 rows" in printed.stderr
     rows = 50 + (format_ == "csv")
@@ -134,7 +134,7 @@ def test_csv_and_json(inputs: list[object], tmp_path: Path, format_: str, live: 
 
 
 def test_values_that_csv_and_json_do_not_have(tmp_path: Path) -> None:
-    """Every value of JSON is one that any reader of JSON takes."""
+    """All values written as JSON are accepted by any JSON parser."""
     values = {"x": [float("nan")], "n": [Decimal("1.50")], "d": [date(2026, 1, 2)], "b": [b"\x01"], "s": [[None]]}
     table = pa.table({"k": [1], **values, "e": pa.array(["a"]).dictionary_encode()})
     pq.write_table(table, tmp_path / "a.parquet")
@@ -306,7 +306,7 @@ def test_a_file_that_is_not_what_it_says(inputs: list[object], tmp_path: Path) -
 
 
 def test_nanoseconds_are_refused_before_spark_starts(inputs: list[object], tmp_path: Path) -> None:
-    """Spark cannot read them, even if the column is not asked for."""
+    """Spark cannot read them, even if the column is not requested."""
     pq.write_table(pa.table({"id": [1], "at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "ns.parquet")
     request = ["join", "--left", tmp_path / "ns.parquet", *inputs[2:], "--on", "l.id = r.id"]
     refused = dovetail(*request, "--spark")
@@ -328,7 +328,7 @@ def test_progress_in_plain_text(inputs: list[object], tmp_path: Path) -> None:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """The state of a query that was written long ago."""
+    """The state of a query that was last written long ago."""
     two_batches(tmp_path)
     for path in tmp_path.rglob("*"):
         os.utime(path, (0, 0))
@@ -348,7 +348,7 @@ def test_state_shows_joins_and_cells(state: Path) -> None:
 
 
 def test_state_is_removed_when_it_is_certain(state: Path) -> None:
-    asked = dovetail("state", state, "--clean", QUERY)  # there is no terminal to ask
+    asked = dovetail("state", state, "--clean", QUERY)  # there is no terminal for a question
     assert (asked.returncode, (state / QUERY).is_dir()) == (2, True)
     assert "add --yes" in asked.stderr
     (state / QUERY / "dovetail" / "manifest-3.json").touch()

@@ -1,4 +1,4 @@
-"""What `dovetail join` is given: words in place of options, formats, the runtime that fits, errors at once."""
+"""Arguments of `dovetail join`: words instead of options, formats, choice of the runtime, early errors."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_paths_of_every_format_in_python(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["parquet", "arrow", "csv", "jsonl"])
 def test_one_file_or_a_directory(name: str, files: tuple[str, str], tmp_path: Path) -> None:
-    """The end of the name says which: a suffix is a file, a slash is a directory."""
+    """The end of the name decides: a suffix means a file, a slash a directory."""
     file, directory = tmp_path / "new" / f"hits.{name}", f"{tmp_path}/{name}-hits/"
     assert dovetail("join", *files, ON, "--out", file).returncode == 0
     assert file.is_file()
@@ -153,7 +153,7 @@ def test_dictionaries_that_grow_are_written_to_one_arrow_file(tmp_path: Path) ->
         assert found.column("s").to_pylist() == ["a", "b", "c"]
 
 
-# Where it runs.
+# The choice of the runtime.
 
 
 def choose(files: tuple[str, str], on: str = ON, asked: bool | None = None) -> runtime.Runtime:
@@ -199,7 +199,7 @@ def test_the_memory_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert free_bytes() > 1 << 20
 
 
-# Errors come before what takes long.
+# Errors are raised before slow steps.
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_the_memory_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )
 @pytest.mark.one_in(2)
 def test_errors_need_no_compiler_and_no_spark(words: list[str], message: str, files: tuple[str, str]) -> None:
-    """These take a second and more to import, and seconds to start."""
+    """These take more than a second to import, and seconds to start."""
     script = (
         "import sys\nfrom dovetail.cli.__main__ import run\ntry:\n    run()\nfinally:\n"
         "    print([name for name in ('numba', 'pandas', 'pyspark', 'dovetail.operators') if name in sys.modules])"
@@ -235,6 +235,6 @@ def test_a_join_in_a_process_of_its_own_does_without_pandas(files: tuple[str, st
 
 
 def test_the_condition_is_parsed_once(files: tuple[str, str]) -> None:
-    """The early check and the plan share what the parser keeps."""
+    """The early check and the plan share the parser's cache."""
     found = check_early(Asked(*files, ON), "inner", None, in_process=True)
     assert found is parse(ON, *(pa.schema(table.schema) for table in (LEFT, RIGHT)), in_process=True)

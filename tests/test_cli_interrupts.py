@@ -1,4 +1,4 @@
-"""Ctrl-C of `dovetail join`, as a terminal sends it to a process: rows found so far are kept, and it says so."""
+"""Ctrl-C during `dovetail join`, sent as by a terminal: rows found so far are kept, with a message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_S, wait_until
 
 from dovetail.cli.request import Interrupted, Interrupts, JoinCommand, JoinToWrite, Target
 
-ROWS = 40_000  # each matches each: more results than can be written in the time that a test has
+ROWS = 40_000  # all pairs match: more results than can be written during a test
 KEPT = r"interrupted: ([\d,]+) rows found so far are in (\S+); the join is not complete"
 
 
@@ -29,7 +29,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def interrupted(words: list[str], is_time: Callable[[], object]) -> str:
-    """What the command says on standard error when Ctrl-C stops it."""
+    """The command's output on standard error when Ctrl-C stops it."""
     command = [sys.executable, "-m", "dovetail.cli", "join", *words]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -45,7 +45,7 @@ def interrupted(words: list[str], is_time: Callable[[], object]) -> str:
 
 
 def has_rows(directory: Path) -> bool:
-    """Whether something has been written, under whatever name."""
+    """Whether something has been written, under any name."""
     return any(path.is_file() and path.stat().st_size > 1000 for path in directory.iterdir())
 
 
@@ -82,7 +82,7 @@ def test_an_earlier_result_is_kept_instead(files: list[str], tmp_path: Path) -> 
 
 
 def test_ctrl_c_before_any_row(tmp_path: Path) -> None:
-    """Everything is read, and nothing matches: there is nothing to keep."""
+    """Everything is read and nothing matches, so there is nothing to keep."""
     for name in "lr":
         pq.write_table(pa.table({"a": pa.array(range(ROWS))}), tmp_path / f"{name}.parquet")
     out, record = tmp_path / "out.csv", tmp_path / "record.jsonl"
@@ -97,15 +97,15 @@ def test_ctrl_c_while_rows_are_written_waits_until_they_are() -> None:
     with Interrupts() as interrupts:
         batches = interrupts.await_each(iter([pa.record_batch({"a": [1]}), pa.record_batch({"a": [2]})]))
         next(batches)
-        signal.raise_signal(signal.SIGINT)  # a batch is being written
+        signal.raise_signal(signal.SIGINT)  # while a batch is being written
         with pytest.raises(KeyboardInterrupt):
             next(batches)
     with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)  # as before
+        signal.raise_signal(signal.SIGINT)  # the previous behaviour is restored
 
 
 def test_what_waits_for_a_whole_group_is_written(tmp_path: Path) -> None:
-    """Groups are large: Ctrl-C comes before there is one."""
+    """Groups are large, and Ctrl-C comes before the first is complete."""
     for name in "lr":
         pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / f"{name}.parquet")
     places = (str(tmp_path / "l.parquet"), str(tmp_path / "r.parquet"))

@@ -1,4 +1,4 @@
-"""Rows as a table for people: as wide as the terminal, with columns of both inputs."""
+"""Rows as a readable table: as wide as the terminal, with columns of both inputs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_narrow_terminal_shows_both_inputs(width: int) -> None:
     lines, said = shown(ROWS, width, KNOWN)
     assert max(map(len, lines)) <= width
     header = lines[0].split()
-    assert {"amount", "paid"} <= set(header)  # of the condition
+    assert {"amount", "paid"} <= set(header)  # used in the condition
     left_out = sum(name not in header for name in NAMES)
     assert said.startswith(f"{left_out} of 9 columns are left out: --select")
     places = [NAMES.index(name) for name in header if name != "…"]

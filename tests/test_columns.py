@@ -1,4 +1,4 @@
-"""`columns=`: some columns of a result, in process. They are those of the whole result, and others are not read."""
+"""`columns=` in process: the same columns as in the whole result, without reading others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of other people's arguments: every line of docs/coming_from.md, and what has no counterpart."""
+"""Argument names of other libraries: every line of docs/coming_from.md, and arguments without a counterpart."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ZONES = {"order_id": [2, 3, 3, 5], "lo": [0.5, 2.5, 9.0, 1.5], "hi": [2.0, 3.0, 
 
 
 def lines(heading: str) -> list[tuple[str, str]]:
-    """What people know, and what they write, by the page."""
+    """The call in the other library and the equivalent Dovetail call, from each line of the page."""
     section = re.split(r"^## ", PAGE, flags=re.MULTILINE)
     (text,) = [part for part in section if part.startswith(heading)]
     return re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", text, re.MULTILINE)
 
 
 def rows(result: Any) -> tuple[list[str], Counter[tuple[Any, ...]]]:
-    """Names of columns, and rows; nulls as None."""
+    """Column names and rows, with nulls as None."""
     if isinstance(result, pd.DataFrame):
         names = [str(name) for name in result.columns]
         cells = zip(*(result[name].astype(object).where(result[name].notna(), None) for name in result), strict=True)
@@ -149,7 +149,7 @@ def test_mistakes_in_conditions() -> None:
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "left_semi", "left_anti"])
 def test_a_shared_column_is_that_of_the_side_that_is_all_there(how: str) -> None:
-    """By the definition: a join that keeps both columns, of which one is then made."""
+    """Against the definition: a join that keeps both columns, which are then combined."""
     left = pa.table({"v": [1, 2, 3, 4], "k": pa.array([1, 2, 2, None], pa.int32())})
     right = pa.table({"k": pa.array([2, 3, None], pa.int64()), "v": [5, 6, 7]})
     both = dovetail.join(left, right, "l.k = r.k", how).to_pylist()

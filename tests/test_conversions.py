@@ -1,7 +1,7 @@
-"""pandas and Polars come back as they went: joins by Dovetail beside `merge` and `join` of these libraries.
+"""pandas and Polars frames round-trip: joins by Dovetail compared with `merge` and `join` of these libraries.
 
-Types, labels, categories and nulls are equal. Where the libraries lose something, so that we do not do as they do, a
-test says what: pandas makes floats of integers that an outer join pads, and matches nulls with nulls.
+Types, labels, categories and nulls are equal. Tests name the intended differences, where the libraries lose
+information: pandas converts integers to floats if an outer join pads them, and matches nulls with nulls.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_pandas_comes_back_with_nulls_of_an_outer_join(kind: str) -> None:
     left, right = pandas_frames(PANDAS[kind])
     expected = left.merge(right, on="k", how="outer")
     found = left.dovetail.join(right, "k", "outer").sort_values("k", ignore_index=True)
-    if found["w"].dtype == object:  # a missing object is None here, and NaN in merge
+    if found["w"].dtype == object:  # a missing object is None here, but NaN in merge
         for name in ("v", "w"):
             found[name], expected[name] = (f[name].where(f[name].notna(), None) for f in (found, expected))
     pd.testing.assert_frame_equal(found, expected)
@@ -115,7 +115,7 @@ def test_pandas_comes_back_with_nulls_of_an_outer_join(kind: str) -> None:
 
 @pytest.mark.parametrize(("kind", "padded"), [("int64", "Int64"), ("uint8", "UInt8"), ("bool", "boolean")])
 def test_numbers_that_an_outer_join_pads_stay_whole(kind: str, padded: str) -> None:
-    """`merge` makes floats or objects of them."""
+    """`merge` converts them to floats or objects."""
     left, right = pandas_frames(PANDAS[kind])
     found = left.dovetail.join(right, "k", "left").sort_values("k", ignore_index=True)
     expected = left.merge(right.astype({"w": padded}), on="k", how="left")
@@ -157,7 +157,7 @@ def test_polars_comes_back(kind: str, how: str) -> None:
 
 
 def test_indexes_of_pandas() -> None:
-    """Levels that have a name are columns, as names in `on` of `merge` are; the result has an index of its own."""
+    """Named levels are columns, as with `on` of `merge`; the result has a new index."""
     pairs = pd.MultiIndex.from_arrays(
         [pd.array([1, 2, None], "Int64"), pd.Categorical(["a", "b", "a"])], names=["p", "q"]
     )
@@ -172,7 +172,7 @@ def test_indexes_of_pandas() -> None:
 
 
 def test_nulls_match_nothing() -> None:
-    """As in Spark, SQL and Polars. `merge` matches them, which is <=> here."""
+    """As in Spark, SQL and Polars. `merge` matches them, like <=> here."""
     frame = pd.DataFrame({"k": pd.array([1, None], "Int64")})
     assert len(frame.dovetail.join(frame, "k")) == 1
     assert len(frame.dovetail.join(frame, "l.k <=> r.k")) == len(frame.merge(frame, on="k")) == 2

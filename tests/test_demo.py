@@ -46,7 +46,7 @@ def test_there_is_time_in_which_nobody_sends() -> None:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    """A run in which ten results are found in each half second, with a clock that tests turn."""
+    """A run in which ten results are found in each half second, with a simulated clock."""
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     with senders(write_script()) as both:
@@ -70,7 +70,7 @@ def test_a_silence_begins_when_spark_has_caught_up(monkeypatch: pytest.MonkeyPat
     with senders(write_script()) as both:
         scene = Scene("dovetail", both, Rival(lambda: (600, None)))
         scene.begin()
-        for _ in range(40):  # nothing is taken
+        for _ in range(40):  # nothing is read
             clock[0] += 0.5
             scene.look()
         assert scene.phase == "arriving"
@@ -111,7 +111,7 @@ def test_the_number_of_results_comes_first(scene: Scene, width: int) -> None:
 
 
 def test_what_is_kept_is_a_share(scene: Scene) -> None:
-    """Rows of one input are in every cell, so that cells hold more rows than were sent."""
+    """Rows of one input are in every cell, so cells hold more rows than were sent."""
     assert any("67% of the rows in memory, 33% on disk" in line for line in drawn(ScenePanel(scene), 80))
     scene.ended = 131.0
     assert any("at most 100 rows in memory at a time, in 2 cells" in line for line in drawn(ScenePanel(scene), 80))
@@ -151,20 +151,20 @@ def test_the_comparison_reads_off_both_runs(scene: Scene) -> None:
 
 
 def test_both_joins_are_summed_up(scene: Scene) -> None:
-    """Ours is complete first; Spark's own has everything at once, when it has it."""
+    """Ours completes first; Spark's own join has all its results at once, at the end."""
     scene.ended = 131.0
     scene.rival.start()
     scene.rival._thread.join()  # type: ignore[union-attr]
     assert scene.is_over
     scene.rival.seconds = 15.0
     _, ours, theirs = [line.split() for line in drawn(summary(scene), 80)]
-    assert ours[:5] == ["dovetail", "360", "results", "60", "%"]  # the others came after the last row
+    assert ours[:5] == ["dovetail", "360", "results", "60", "%"]  # the others were found after the last row
     assert ours[5:] == ["after", "31.0", "s"]
     assert theirs[2:] == ["0", "results", "0", "%", "after", "33.0", "s"]
     charts = drawn(ScenePanel(scene), 80)[10:]
     assert "█" in charts[0]
     bars = [line[14:].strip() for line in charts[HEIGHT + 1 : 2 * HEIGHT + 1]]
-    assert bars == ["█"] * HEIGHT  # all in the last second
+    assert bars == ["█"] * HEIGHT  # all of them in the last second
 
 
 def test_what_spark_fails_with_is_raised(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Disjunctions, joined by a union of their alternatives: every join type, against the definition and DuckDB."""
+"""Disjunctions, joined as a union of their alternatives: every join type, against the definition and DuckDB."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = ("inner", "left", "right", "full", "left_semi", "left_anti")
 
 
 def atom(rng: random.Random) -> str:
-    """A comparison that some kernel drives, or that filters one side."""
+    """A comparison that a kernel can drive, or a filter on one side."""
     name, other = rng.choice("ab"), rng.choice("ab")
     x, y = rng.choice("xy"), rng.choice("xy")
     return rng.choice(

@@ -1,4 +1,4 @@
-"""The distribution: its name, its extras, and the conda recipe, which says the same as pyproject.toml."""
+"""The distribution: its name, its extras, and the conda recipe, which must agree with pyproject.toml."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_recipe_constrains_what_extras_bring() -> None:
 
 @pytest.mark.parametrize("version", ["3.5.6", "4.0.0", "4.1.2", "4.3.0", "4.4.0"])
 def test_the_versions_of_spark(version: str) -> None:
-    """Those that are tried by tools/spark_matrix.py, and that `dovetail doctor` accepts."""
+    """The versions tested by tools/spark_matrix.py, and accepted by `dovetail doctor`."""
     allowed = needed(PROJECT["optional-dependencies"]["spark"])["pyspark"]
     assert (version in allowed) == ("4.0" <= version < "4.4")
     oldest, newest = (".".join(map(str, numbers)) for numbers in (doctor.OLDEST_SPARK, doctor.TESTED_SPARK))
@@ -71,7 +71,7 @@ def test_what_is_tried_with_each_version_is_there(test: str) -> None:
 
 
 def test_pages_name_the_distribution() -> None:
-    """Commands to install it, and files that have its name."""
+    """Installation commands, and files with its name."""
     pages = [ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
     wheels = {name for page in pages for name in re.findall(r"\bdovetail[\w-]*-\d[\w.-]*\.whl", page.read_text())}
     assert wheels == {f"{PROJECT['name'].replace('-', '_')}-{dovetail.__version__}-py3-none-any.whl"}

@@ -1,4 +1,4 @@
-"""The examples in docstrings run as they stand, and what users call has one."""
+"""The examples in docstrings run as written, and public calls have one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.REPORT_NDIFF
 
 
 def examples() -> Iterator[tuple[str, Any]]:
-    """Public things with an example, and those that public calls return."""
+    """Public objects with an example, including those returned by public calls."""
     returned = [("dovetail.execution.steps.Step", importlib.import_module("dovetail.execution.steps").Step)]
     for name, thing in [*returned, *(pair for module in PUBLIC_MODULES for pair in public_things(module))]:
         if not inspect.ismodule(thing) and ">>>" in (thing.__doc__ or ""):
@@ -33,7 +33,7 @@ def test_an_example_runs(name: str, thing: Any) -> None:
 
 
 ON_SPARK = ("finish", "follow", "listen", "write")
-"""Their examples are blocks of code: docs and their tests have running ones."""
+"""Their examples are code blocks; the docs have executable ones, with tests."""
 
 
 def test_every_call_has_an_example() -> None:

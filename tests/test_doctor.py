@@ -1,4 +1,4 @@
-"""`dovetail doctor`: checks on what was found out, the command without Spark and Java, and on Spark."""
+"""`dovetail doctor`: checks of findings, the command without Spark or Java, and on Spark."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_setting_without_a_value() -> None:
 
 
 def test_without_spark(tmp_path: Path) -> None:
-    """In a Python that finds no PySpark: joins in process work, a cluster is out of reach."""
+    """In a Python without PySpark, joins in process work, but a cluster cannot be reached."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Hide:\n"
@@ -226,7 +226,7 @@ def test_without_java(tmp_path: Path) -> None:
 
 
 def test_a_probe_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With the processes that it has started; what it has told until then is kept."""
+    """It is killed with its child processes; its output so far is kept."""
     ready = tmp_path / "child"
     script = (
         "import os, subprocess, sys, time\n"
@@ -238,7 +238,7 @@ def test_a_probe_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     )
 
     class TimeRunsOut(subprocess.Popen[bytes]):
-        """As soon as the probe hangs, and not before, however slow the machine is."""
+        """Times out as soon as the probe hangs, and not before, even on a slow machine."""
 
         def wait(self, timeout: float | None = None) -> int:
             if timeout == 12.5:
@@ -256,7 +256,7 @@ def test_a_probe_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def _runs(process: int) -> bool:
-    """It may be a zombie for a while, if its parent does not wait for it."""
+    """Whether it is running; it may be a zombie until its parent waits for it."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -281,7 +281,7 @@ def test_a_master_that_is_out_of_reach() -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_on_spark(tmp_path: Path) -> None:
-    """A JVM of its own, as the command starts it."""
+    """With a separate JVM, as started by the command."""
     done = command("--master", "local[1]", "--state-dir", str(tmp_path), "--timeout", "600", "--json", timeout_s=900)
     found = by_check(done)
     assert done.returncode == 0, done.stdout

@@ -1,4 +1,4 @@
-"""The notebooks in examples/ run as they stand, and are stored as they ran."""
+"""The notebooks in examples/ run as stored, and their stored outputs are current."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples").glob("*.ipynb"))
 
 
 def outputs(notebook: Any) -> list[list[set[str]]]:
-    """The kinds of content of each output of each cell of code."""
+    """The content types of each output of each code cell."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return [[set(output.get("data", {})) for output in cell.outputs] for cell in cells]
 
@@ -29,7 +29,7 @@ def test_it_is_stored_with_its_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
-    assert charts(notebook) == 2  # a plan, and one chart that was replaced while it grew
+    assert charts(notebook) == 2  # a plan, and one chart that was updated in place
     told = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert {output.output_type for output in told} == {"display_data", "execute_result"}
 

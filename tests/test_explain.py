@@ -1,7 +1,7 @@
-"""What `explain` says, compared with files of what it should say.
+"""The output of `explain`, compared with golden files.
 
-`DOVETAIL_GOLDEN=write pytest -m "spark or not spark" tests/test_explain.py` writes the files anew; look at the
-difference before keeping them.
+`DOVETAIL_GOLDEN=write pytest -m "spark or not spark" tests/test_explain.py` rewrites the files; review the diff before
+keeping them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 @pytest.mark.spark
 @pytest.mark.parametrize("name", CASES)
 def test_on_spark(name: str, frames: tuple[DataFrame, DataFrame], monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.spark.samples import stub_samples  # which imports PySpark
+    from tests.spark.samples import stub_samples  # imports PySpark
 
     stub_samples(monkeypatch, LEFT, RIGHT)
     on, how = CASES[name]

@@ -8,7 +8,7 @@ import grimp
 
 
 def test_no_files_import_each_other() -> None:
-    """Also not by imports in functions: data flows one way."""
+    """This includes imports in functions: dependencies go one way."""
     graph = grimp.build_graph("dovetail", cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    TopologicalSorter(imports).prepare()  # CycleError names those that do
+    TopologicalSorter(imports).prepare()  # CycleError names the files

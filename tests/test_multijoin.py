@@ -1,4 +1,4 @@
-"""dovetail.multijoin of tables in process, against cross product and filter, and against DuckDB."""
+"""dovetail.multijoin of tables in process, against the filtered cross product, and against DuckDB."""
 
 from collections import Counter
 
@@ -140,7 +140,7 @@ def rows_found(batches: list[pa.RecordBatch]) -> Counter[tuple[int, ...]]:
 @pytest.mark.parametrize("algorithm", ["auto", "miner", "mjoin", "pmj"])
 @pytest.mark.parametrize("arriving", [False, True])
 def test_results_of_several_inputs_as_they_come(algorithm: str, arriving: bool) -> None:
-    """From tables and from readers, within a budget that does not hold them, and recorded."""
+    """From tables and from readers, within a budget smaller than the inputs, with a recording."""
     inputs = {alias: reader(table) if arriving else table for alias, table in SEVERAL.items()}
     recording = dovetail.Recording()
     steps = list(dovetail.progressive(inputs, on=ALONG, memory="100KB", algorithm=algorithm, record=recording))

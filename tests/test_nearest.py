@@ -1,4 +1,4 @@
-"""Nearest joins: the definition over random types, what SciPy gives, and what is refused."""
+"""Nearest joins: against the definition with random types, against SciPy, and errors."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_random_intervals_are_the_definition(case: int) -> None:
 
 
 def _clouds(seed: str, rows: int, dimensions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Even, in clusters, on few places, and far away."""
+    """Points that are uniform, clustered, at few positions, and far away."""
     rng = generator("clouds", seed, dimensions)
 
     def side() -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Joins on structs and lists: every call, join type and algorithm, against the cross product and a filter."""
+"""Joins on structs and lists: every call, join type and algorithm, against the filtered cross product."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tables(seed: int, rows: int, depth: int = 3) -> tuple[pa.Table, pa.Table, li
 
 
 def definition(values: list[list[Any]], operator: str, how: str = "inner") -> Counter[Pair]:
-    """The rows of the result, as numbers of rows; None for what is missing."""
+    """The rows of the result as row numbers; None for a missing row."""
     numbers = [range(len(column)) for column in values]
     pairs: list[Pair] = [(i, k) for i in numbers[0] for k in numbers[1] if holds(operator, values[0][i], values[1][k])]
     matched = [{pair[side] for pair in pairs} for side in (0, 1)]
@@ -53,7 +53,7 @@ def definition(values: list[list[Any]], operator: str, how: str = "inner") -> Co
 
 
 def found(parts: Iterable[Any]) -> Counter[Pair]:
-    """The rows of tables and batches, as numbers of rows."""
+    """The rows of tables and batches as row numbers."""
     rows: Counter[Pair] = Counter()
     for part in parts:
         right = part["k"].to_pylist() if "k" in part.schema.names else [None] * part.num_rows
@@ -93,7 +93,7 @@ def test_algorithms_for_order(algorithm: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(repeat(6)))
 def test_within_a_budget(seed: int) -> None:
-    """In chunks, and with an equality and an order on one condition."""
+    """In chunks, and with an equality and an inequality in one condition."""
     left, right, values = tables(seed, 200, depth=2)
     left, right = (
         table.append_column("g", pa.array([row % 3 for row in range(table.num_rows)])) for table in (left, right)
@@ -116,7 +116,7 @@ def test_three_inputs(algorithm: str, operator: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(repeat(6)))
 def test_groups(seed: int) -> None:
-    """Null is a group; so are structs and lists that are equal as keys of a join are."""
+    """Null is a group; structs and lists are grouped by the same equality as join keys."""
     left, right, values = tables(seed, 40, depth=2)
     grouped = dovetail.aggregate(left, right, "l.i >= r.k", {"n": "count(*)", "least": "min(l.i)"}, by="l.v")
     groups: list[tuple[Any, list[int]]] = []

@@ -1,4 +1,4 @@
-"""Tables without columns have rows nevertheless, and so have results without columns."""
+"""Tables and results without columns still have rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NONE = {"inner": 0, "left": 3, "right": 3, "full": 6, "left_semi": 0, "left_anti
 
 
 def in_steps(*inputs: Any, **options: Any) -> int:
-    """How many rows the steps of a progressive join have; each of them tells the truth about it."""
+    """The total number of rows in the steps of a progressive join; checks that steps report it."""
     rows = 0
     for step in dovetail.progressive(*inputs, **options):
         rows += step.batch.num_rows

@@ -1,4 +1,4 @@
-"""The command line, `explain` and what runs have one plan: every class of condition, join type and engine."""
+"""The command line, `explain` and the executed join have the same plan, for every class, join type and engine."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 LEFT, RIGHT = table(1).slice(0, 400), table(2).slice(0, 400)
 NAMED = ("nested_loop", "shj", "xjoin", "diner", "pmj", "spo", "diag")
 IN_PROCESS = tuple(product(HOW, ("auto", *NAMED)))
-# Join types by auto and diag, which give all of them; inner joins by all algorithms; one that is refused.
+# All join types with auto and diag, which support them; inner joins with all algorithms; one unsupported case.
 ON_SPARK = (*product(HOW, ("auto", "diag")), *(("inner", name) for name in NAMED if name != "diag"), ("left", "pmj"))
 
 
 def cases(name: str, among: tuple[tuple[str, str], ...]) -> Iterable[tuple[str, str]]:
-    """Join types and algorithms by turns; most for an equality, which most algorithms take."""
+    """Join types and algorithms, in turn; more for an equality, which most algorithms support."""
     return some(among, list(CONDITIONS).index(name), **({"of": 3} if name == "equality" else {}))
 
 
@@ -51,7 +51,7 @@ def by_command(files: tuple[str, str], on: str, how: str, algorithm: str, *flags
 
 
 def outcome(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What it gives, or what is said against it, whichever way the condition is spelled."""
+    """The result of a call, or its error message without the condition."""
     try:
         return call(*arguments, **options)
     except DovetailError as error:
@@ -59,7 +59,7 @@ def outcome(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 
 
 class Spy:
-    """The plans that reach the functions that run them."""
+    """Records the plans passed to the functions that execute them."""
 
     def __init__(self) -> None:
         self.plans: list[JoinPlan] = []
@@ -75,7 +75,7 @@ class Spy:
         monkeypatch.setattr(where, watched)
 
     def ran(self, run: Callable[..., Any], *arguments: Any, **options: Any) -> JoinPlan:
-        """The plan of what runs; of several passes, the first."""
+        """The executed plan; with several passes, that of the first."""
         self.plans.clear()
         run(*arguments, **options)
         return self.plans[0]
@@ -94,13 +94,13 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Spy:
 
 
 def essence(plan: JoinPlan) -> tuple[Any, ...]:
-    """All that decides on what is done."""
+    """Everything in a plan that determines its execution."""
     chosen = (plan.operator, plan.at_rest, plan.diagonal, plan.router, plan.cells, plan.tasks, plan.memory_bytes)
     return (*chosen, plan.condition.text, plan.driven, plan.checked, plan.parameters)
 
 
 def check(said: Any, plan: Any, ran: Any) -> None:
-    """One plan, or one reason why there is none."""
+    """Check that all have the same plan, or the same error."""
     assert said == str(plan)
     if isinstance(plan, str):
         assert ran == plan
@@ -133,7 +133,7 @@ def test_as_rows_come(name: str, files: tuple[str, str], in_process: Spy) -> Non
 
 
 def test_a_join_that_is_recorded(files: tuple[str, str], tmp_path: Path) -> None:
-    """`dovetail join --record` takes what `dovetail explain --progressive` says, also with little memory."""
+    """`dovetail join --record` uses the plan of `dovetail explain --progressive`, also with little memory."""
     for on, how, memory in (
         ("l.k = r.k", "inner", ()),
         ("l.k = r.k", "inner", ("--memory", "100KB")),
@@ -157,15 +157,15 @@ def test_a_join_that_is_recorded(files: tuple[str, str], tmp_path: Path) -> None
 
 @pytest.fixture
 def on_spark(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Iterator[Spy]:
-    """Plans of Python workers, which Spark's own operators would undercut for so few rows."""
+    """Plans with Python workers: for this few rows, Spark's own operators would be cheaper."""
     spy = Spy()
     monkeypatch.setattr("dovetail.spark.batch.tables.native_join", lambda *_: "not here")
     spark.conf.set("spark.dovetail.joinAtOnce", "true")
     spy.on(monkeypatch, "dovetail.spark.joins.remember_join", lambda frame, join: join.sliced.plan)
-    # Not those that a join along the diagonal leaves over: it has been imported by now, with the function itself.
+    # Does not record the rest of a join along the diagonal: that module has already imported the original function.
     spy.on(monkeypatch, "dovetail.spark.batch.tables.joined_tables", lambda inputs, bound, routed, *_: routed.plan)
     spy.on(monkeypatch, "dovetail.spark.batch.tables.join_by_spark", lambda asked, plan: plan)
-    from tests.spark.samples import stub_samples  # which imports PySpark
+    from tests.spark.samples import stub_samples  # imports PySpark
 
     stub_samples(monkeypatch, LEFT, RIGHT)
     yield spy
@@ -206,7 +206,7 @@ def test_the_command_line_joins_as_the_api_does(
     assert run.exit_code == 0, run.stderr
     found = ids(pq.read_table(tmp_path / "out").to_batches())
     assert found == ids(dovetail.join(LEFT, RIGHT, on, how).to_batches())
-    assert spark.range(3).count() == 3  # the session is not its own to stop
+    assert spark.range(3).count() == 3  # it must not stop the session, which it did not start
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""One table of options: what is written from it is current, and what it says is what calls do."""
+"""The table of options: code and docs generated from it are current, and calls behave as it says."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def test_explain_takes_the_options_of_what_it_explains() -> None:
     early: dict[str, Any] = {"wait_ms": 5.0, "memory": "1MB", "progress": True, "workers": 2}
     assert (
         dovetail.explain(TABLE, TABLE, ["k"], progressive=True, **early).memory_bytes == 200_000
-    )  # in each of four cells
+    )  # per cell, with four cells
     ordered = dovetail.explain(TABLE, TABLE, ["k"], progressive=True, order_by="l.k")
     assert str(ordered) == str(dovetail.explain(TABLE, TABLE, ["k"]))
     with pytest.raises(ArgumentError, match=r"dovetail.join has no argument 'workers'"):
@@ -60,7 +60,7 @@ def test_explain_takes_the_options_of_what_it_explains() -> None:
 @pytest.mark.parametrize("call", ["join", "progressive", "count", "aggregate"])
 @pytest.mark.parametrize("where", PLACES, ids=lambda where: where.name)
 def test_refusals_follow_from_the_table(call: str, where: Where) -> None:
-    """An option is refused if and only if its row does not have the place, and the error says what it is for."""
+    """An option is rejected if and only if its row does not list the place; the error says where it applies."""
     for name, row in accepted_by(call).items():
         named = {"algorithm": row.algorithm} if row.algorithm else {}
         given = Request(call, (TABLE, TABLE), ["k"], given={**named, name: "anything"})
@@ -115,7 +115,7 @@ def test_wrong_values_of_a_join(options: dict[str, Any], message: str) -> None:
 def test_what_asks_for_nothing_is_not_given() -> None:
     assert request("join", cells=None, sample=None, metrics="dovetail", progress=False).given == {}
     assert request("progressive", memory="256MB", workers=1).given == {}
-    assert request("progressive", memory=None).given == {"memory": None}  # no limit
+    assert request("progressive", memory=None).given == {"memory": None}  # means no limit
     assert request("explain", memory="auto", progressive=True).memory == "256MB"
     assert request("explain", memory=None, progressive=True).memory is None
     assert request("join", limit=np.int64(0), threads=np.int32(1)).given == {"limit": 0, "threads": 1}

@@ -1,4 +1,4 @@
-"""Algorithms by their public calls: parameters, join types, memory that changes, and joins that are left."""
+"""Algorithms through public calls: parameters, join types, changing memory, and abandoned joins."""
 
 import gc
 import weakref
@@ -37,7 +37,7 @@ def test_every_join_type_as_rows_come(how: str) -> None:
     expected = rows(dovetail.join(LEFT, RIGHT, ON, how))
     assert rows(dovetail.join(LEFT, RIGHT, ON, how, algorithm="pmj", memory="70KB")) == expected
     assert rows(given(dovetail.progressive(LEFT, RIGHT, ON, how, algorithm="pmj", memory="70KB", fan_in=4))) == expected
-    assert rows(given(dovetail.progressive(LEFT, RIGHT, ON, how))) == expected  # auto finds one that can
+    assert rows(given(dovetail.progressive(LEFT, RIGHT, ON, how))) == expected  # auto finds one that supports it
     if how in operator_class("spo").spec.join_types:
         assert rows(given(dovetail.progressive(LEFT, RIGHT, ON, how, algorithm="spo"))) == expected
 
@@ -66,11 +66,11 @@ def test_parameters_reach_the_algorithm(algorithm: str, parameters: dict[str, An
     if "sorted_output" in parameters or "strictness" in parameters:
         assert {step.phase for step in steps} == {"cleanup"}
     if "first_rows" in parameters:
-        assert steps[0].results > 4  # not before the first run is full
+        assert steps[0].results > 4  # only when the first run is full
 
 
 def test_rows_that_meet_early_give_results_early() -> None:
-    """The first run is joined in parts, each twice as large as the one before."""
+    """The first run is joined in parts, each twice as large as the previous one."""
     sizes = {}
     for first_rows in (None, 64):
         parameters = {"algorithm": "pmj", "memory": "1MB", "first_rows": first_rows}
@@ -141,7 +141,7 @@ def test_memory_grows_and_shrinks_while_it_runs() -> None:
 
 
 def test_memory_does_not_shrink_below_what_is_on_disk() -> None:
-    """Pages of runs were cut for more memory; two of each side must fit, whatever happens."""
+    """Pages of runs were sized for more memory; two pages per side must always fit."""
     left, right = (pa.table({"k": np.random.default_rng(s).integers(0, 5000, 60_000)}) for s in (1, 2))
     steps = dovetail.progressive(left, right, "l.k = r.k", algorithm="pmj", memory="600KB", fan_in=4)
     batches = []

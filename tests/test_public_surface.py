@@ -1,6 +1,6 @@
-"""What others build on stays as it is: names, signatures, the fields of values, what manifests contain.
+"""The public surface is stable: names, signatures, fields of values, contents of manifests.
 
-A change on purpose is written into the golden file by `python -m tests.test_public_surface`, and shows in the diff.
+For an intended change, `python -m tests.test_public_surface` rewrites the golden file; review the diff.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GOLDEN = Path(__file__).parent / "golden" / "public_surface.json"
 
 
 def described(value: Any) -> Any:
-    """What there is to know of a public thing: signatures of calls, public members of classes."""
+    """The description of a public object: its signature, and for classes the public members."""
     if inspect.isclass(value):
         members = {
             name: _signature(member) if callable(member) else "property"
@@ -69,7 +69,7 @@ def _all_subclasses(kind: type) -> set[type]:
 
 
 def _manifest_keys() -> dict[str, Any]:
-    """The shape of what the operators keep in manifests."""
+    """The structure of the operators' manifests."""
     with tempfile.TemporaryDirectory() as directory:
         write_state(Path(directory))
         paths = sorted(Path(directory).glob("*/manifest.json"))
@@ -84,7 +84,7 @@ def _shape(value: Any) -> Any:
 
 def test_the_public_surface_is_as_it_was() -> None:
     now, before = surface(), json.loads(GOLDEN.read_text())
-    # A new operator changes nothing for anybody; its manifest is added before it is released.
+    # A new operator is not a breaking change; its manifest is added before the release.
     now["manifests"] = {name: now["manifests"].get(name) for name in before["manifests"]}
     assert now == before
 
@@ -120,7 +120,7 @@ PUBLIC_MODULES = (
     "dovetail.sources",
     "dovetail.testing",
 )
-"""What users import, and what authors of operators and sources build on."""
+"""Modules that users import, and modules for authors of operators and sources."""
 
 
 def public_things(module: str) -> Iterator[tuple[str, Any]]:
@@ -147,7 +147,7 @@ def public_things(module: str) -> Iterator[tuple[str, Any]]:
 def test_everything_public_is_documented(module: str) -> None:
     things = list(public_things(module))
     assert len(things) > 1
-    # A dataclass without a docstring gets its signature for one.
+    # A dataclass without a docstring gets its signature as its docstring.
     bare = [name for name, thing in things if not thing.__doc__ or thing.__doc__.startswith(f"{name.split('.')[-1]}(")]
     assert bare == []
 

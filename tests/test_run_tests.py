@@ -1,4 +1,4 @@
-"""`make test`: a part that fails, or that dies, stops none of the others, and the summary names every failure."""
+"""`make test`: a part that fails or dies does not stop the others, and the summary names every failure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Part]:
     monkeypatch.setattr(run_tests, "PARTS", found)
     monkeypatch.setattr(run_tests, "compile_kernels", lambda: None)
     monkeypatch.setattr(run_tests, "REPORTS", tmp_path / "reports")
-    monkeypatch.setenv("DOVETAIL_TEST_SEED", "0")  # which is put back afterwards
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # whose imports take longer than the tests
+    monkeypatch.setenv("DOVETAIL_TEST_SEED", "0")  # restored afterwards
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # its imports take longer than the tests
     return found
 
 

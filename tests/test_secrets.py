@@ -1,4 +1,4 @@
-"""No secret of an address is in what people see, however the address is malformed: errors, logs, plans, recordings."""
+"""Secrets in addresses, even malformed ones, never appear in errors, logs, plans or recordings."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ SPOILERS = ["/", "?", "#", "@", ":", " ", "%", "\\", "'", '"', "=", "&", "[", "]
 
 
 def spoilt(rng: random.Random) -> str:
-    """An address with a mistake: a character in its secret that was not quoted, or one missing, doubled or replaced."""
+    """An address with an error: an unquoted character in its secret, or a missing, doubled or replaced character."""
     text = rng.choice(WHOLE)
     kind = rng.randrange(4)
-    if kind == 0:  # on either side of the mark, which stays in one piece
+    if kind == 0:  # on either side of the mark, which stays intact
         before, after = rng.choice(["", rng.choice(SPOILERS)]), rng.choice(["", "y" + rng.choice(SPOILERS)])
         return text.replace(MARK, f"x{before}{MARK}{after}z")
     start, stop = text.index(MARK), text.index(MARK) + len(MARK)
@@ -70,16 +70,16 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_REGION", "x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{NOWHERE}")
     monkeypatch.setenv("COLUMNS", "1000")
-    monkeypatch.chdir(tmp_path)  # a text that is no address is a path
+    monkeypatch.chdir(tmp_path)  # text that is not an address is a path
 
 
 def entries(address: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Everything that takes an address."""
     yield "flight", lambda: dovetail.sources.flight(address, "orders")
     yield "postgres", lambda: dovetail.sources.postgres(address, table="orders")
-    if scheme_of(address) and not address.startswith("host="):  # else it is a path, and shown as it is
+    if scheme_of(address) and not address.startswith("host="):  # otherwise it is a path, and shown verbatim
         yield "parquet", lambda: dovetail.sources.parquet(address)
-        if scheme_of(Path(address)):  # which takes one of two slashes away
+        if scheme_of(Path(address)):  # Path removes one of two slashes
             yield "path", lambda: dovetail.sources.parquet(Path(address))
         yield "join", lambda: dovetail.join(address, TABLE, ["k"])
         yield "progressive", lambda: list(dovetail.progressive(address, TABLE, ["k"]))
@@ -102,7 +102,7 @@ def commands(address: str) -> Iterator[list[str]]:
 
 
 def shown(error: BaseException) -> str:
-    """All that an error shows, with those that it came from, also where they are not printed."""
+    """The text of an error and of all its causes, even if these are not printed."""
     texts, seen, ahead = [], set(), [error]
     while ahead:
         one = ahead.pop()
@@ -114,7 +114,7 @@ def shown(error: BaseException) -> str:
 
 
 def outcome_of(call: Callable[[], Any]) -> Any:
-    """What it gives, or the error that it raises."""
+    """The result of a call, or the error it raises."""
     try:
         return call()
     except (DovetailError, OSError, ValueError) as error:
@@ -193,7 +193,7 @@ def test_a_store_that_is_missing_something() -> None:
 
 
 def test_the_doctor_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The token of Spark Connect, secrets of a state place and of settings."""
+    """The token of Spark Connect, secrets in a state URI and in settings."""
     master, place = f"sc://host:15002/;token={MARK};user_id=me", f"s3://key:{MARK}#x@bucket/place"
     assert redacted(master) == "sc://host:15002/;…"
     monkeypatch.setattr(doctor, "PROBE", f'print(\'{{"error": "cannot parse {master}, nor {MARK}-2"}}\')')

@@ -1,7 +1,7 @@
-"""State that an earlier release wrote is restored by this one: every operator goes on where it was.
+"""This release restores state written by earlier releases: every operator continues where it stopped.
 
-`python -m tests.test_state_upgrade` writes the state of this release, for the releases after it. State is only ever
-added: what an earlier release wrote stays as it is.
+`python -m tests.test_state_upgrade` writes the state of this release, for later releases. State is only added: that of
+earlier releases is never changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ON = {2: "l.k = r.k", 3: "a.k = b.k AND b.k = c.k"}
 
 
 def tables(inputs: int) -> list[pa.RecordBatch]:
-    """The same rows in every release: keys of a small domain, some of them null, and text."""
+    """The same rows in every release: keys from a small domain, some of them null, and strings."""
     batches = []
     for number in range(inputs):
         at = np.arange(ROWS)
@@ -56,7 +56,7 @@ def tables(inputs: int) -> list[pa.RecordBatch]:
 
 
 def made(name: str, inputs: int, store: BlockStore) -> JoinOperator:
-    """An operator of that name with little memory, if it can do with that."""
+    """An operator of that name, with little memory if it can spill."""
     schema = tables(2)[0].schema
     graph = Graph.of(parse(ON[2], schema, schema)) if inputs == 2 else parse_graph(ON[3], dict.fromkeys("abc", schema))
     name, parameters = present_name(name, {})
@@ -149,7 +149,7 @@ def test_streams_by_a_former_name_go_on_by_the_present_one(tasks: str, tmp_path:
 
 
 def write_state(root: Path) -> None:
-    """The state of every operator of this release, half-way through."""
+    """Write the state of every operator of this release, halfway through a join."""
     for name, inputs in CASES:
         directory = root / f"{name}-{inputs}"
         if directory.exists():

@@ -1,4 +1,4 @@
-"""Tests that take seconds, and cases of marked tests, are in one of several runs; all others in every one."""
+"""Slow tests, and cases of marked tests, are part of one in several runs; all others are part of every run."""
 
 from __future__ import annotations
 

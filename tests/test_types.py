@@ -21,7 +21,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def dates(type_: pa.DataType, days: list[int], millis: int = 0) -> pa.Array:
-    """Days since 1970; a date64 can have a time of day, which does not count."""
+    """Days since 1970; a date64 may have a time of day, which is ignored."""
     if pa.types.is_date64(type_):
         return pa.array([day * DAY_MILLIS + millis for day in days], pa.int64()).view(type_)
     return pa.array(days, pa.int32()).view(type_)
@@ -139,7 +139,7 @@ def test_fractions_and_whole_numbers_of_38_digits_are_compared_with_all_digits()
 
 
 def test_bounds_keep_all_their_digits() -> None:
-    """28 digits are what Python's decimals have by default."""
+    """Python's decimals have 28 digits by default."""
     bound = "1" * 33 + ".5"
     table = decimals(pa.decimal128(36, 1), "0", bound, "1" * 33 + ".6", "1" * 33 + ".4")
     on = f"l.d <= r.d + {bound} AND l.d >= r.d - {bound}"
@@ -239,11 +239,11 @@ def test_unsigned_integers_do_not_wrap_around(algorithm: str) -> None:
     assert rows == sorted((x, y, z) for x, z in near for y in range(9) if (x, y) in same)
 
 
-# Good data that is stored in an unusual way.
+# Valid data in unusual layouts.
 
 
 class Labelled(pa.ExtensionType):
-    """A type that is defined in Python: it has no hash. It is not registered, so that files have what it stores."""
+    """A type defined in Python, without a hash. It is not registered, so files have its storage type."""
 
     def __init__(self, storage: pa.DataType) -> None:
         super().__init__(storage, "tests.labelled")
@@ -257,7 +257,7 @@ class Labelled(pa.ExtensionType):
 
 
 def many_joins(table: pa.Table, on: str) -> Iterator[pa.Table]:
-    """Inner joins of the table with itself by all paths."""
+    """Inner joins of the table with itself, by all code paths."""
     yield dovetail.join(table, table, on)
     yield dovetail.join(table, table, on, to="reader").read_all()
     for algorithm in ("shj", "pmj", "xjoin", "diner", "nested_loop"):

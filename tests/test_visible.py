@@ -1,4 +1,4 @@
-"""Escape sequences and markup in names and values are shown as text, wherever people look."""
+"""Escape sequences and markup in names and values are always shown as text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dovetail.sources import Retry
 from dovetail.sources.flight_server import TableServer
 from dovetail.visible import visible
 
-TITLE = "\x1b]0;owned\x07"  # what a terminal takes as the title of its window
+TITLE = "\x1b]0;owned\x07"  # a terminal would use it as its window title
 NAME = f"k{TITLE}[/]"
 VALUE = f"[red]\x9b2J\u202e{TITLE}\r"
 TABLE = pa.table({NAME: [1, 2], "v": [VALUE, "plain"]})
@@ -87,7 +87,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def on_a_terminal(*arguments: str) -> str:
-    """What the command writes to a real one, of a width that breaks no line."""
+    """The command's output to a real terminal that is wide enough not to wrap lines."""
     here, there = pty.openpty()
     environment = {**os.environ, "COLUMNS": "400", "TERM": "xterm"}
     command = [sys.executable, "-m", "dovetail.cli", *arguments]
@@ -97,7 +97,7 @@ def on_a_terminal(*arguments: str) -> str:
     while True:
         try:
             data = os.read(here, 1 << 16)
-        except OSError:  # all have left it
+        except OSError:  # closed by all processes
             break
         if not data:
             break

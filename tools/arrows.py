@@ -4,8 +4,8 @@
     python tools/arrows.py dovetail.operators   another package
     python tools/arrows.py -v                   with the imports behind every arrow
 
-Upwards is against the layers that a contract in pyproject.toml declares for the package. Imports in functions and for
-types count as well.
+An import runs upwards if it goes against the layers that a contract in pyproject.toml declares for the package.
+Imports inside functions and imports for type checking count as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Arrow = tuple[str, str]
 
 
 def arrows(package: str) -> dict[Arrow, list[Arrow]]:
-    """From part to part, with the imports behind it."""
+    """The arrows from part to part, with the imports behind each."""
     graph = grimp.build_graph(package.partition(".")[0])
     found: dict[Arrow, list[Arrow]] = defaultdict(list)
     for importer in graph.modules:
@@ -36,13 +36,13 @@ def arrows(package: str) -> dict[Arrow, list[Arrow]]:
 
 
 def part_of(module: str, package: str) -> str:
-    """The child of the package that a module is in; empty if it is in none."""
+    """The direct child of the package that contains the module; empty if the module is not in the package."""
     inside = module.removeprefix(f"{package}.")
     return "" if inside == module else inside.partition(".")[0]
 
 
 def declared_layers(package: str) -> dict[str, int]:
-    """The layer of every part, 0 for the top, by the contract of the package."""
+    """The layer of every part according to the contract of the package; 0 is the top."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     for contract in settings["tool"]["importlinter"]["contracts"]:
         if package in contract.get("containers", ()):

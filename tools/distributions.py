@@ -1,8 +1,9 @@
-"""Build the wheel and the source archive, install each into an empty environment, and run joins there.
+"""Build the wheel and the source archive, install each into an empty environment, and run joins in it.
 
 python tools/distributions.py dist [python …]
 
-For each of these Pythons, or for each version that is supported and found; on Spark with the oldest and the newest.
+Runs with each of the given Pythons, or with every supported version that is found. Spark is tried with the oldest and
+the newest.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ build_meta.build_sdist(place)
 build_meta.build_wheel(place)
 """
 
-# What was installed is used, not the checkout; what is not Python came along; a join in process and one on Spark work.
+# Checks that the installed package is used and not the checkout, that files other than Python are included, and that
+# joins work in process and on Spark.
 TRY = """
 import sys
 from importlib.metadata import version
@@ -66,12 +68,12 @@ def main(place: str, named: list[str]) -> None:
 
 
 def found() -> list[str]:
-    """The Pythons on the path, and this one. A shim of pyenv may be there for a version that is not."""
+    """The Pythons on the path, and this one. pyenv may have a shim for a version that is not installed."""
     return [python for python in (*(f"python{version}" for version in SUPPORTED), sys.executable) if version_of(python)]
 
 
 def version_of(python: str) -> tuple[int, ...]:
-    """() if it cannot make environments."""
+    """The version, or () if this Python cannot make environments."""
     with suppress(OSError):
         words = [python, "-c", "import ensurepip, sys; print(*sys.version_info[:2])"]
         return tuple(map(int, subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()))
@@ -79,7 +81,7 @@ def version_of(python: str) -> tuple[int, ...]:
 
 
 def try_out(wheel: Path, archive: Path, number: tuple[int, ...], base: str, *, with_spark: bool) -> None:
-    """Install both into an empty environment of this Python, and join there."""
+    """Install both into an empty environment of this Python, and run joins in it."""
     version, name = wheel.name.split("-")[1], f"Python {'.'.join(map(str, number))}"
     with tempfile.TemporaryDirectory(prefix="dovetail-dist-") as empty:
         python = str(Path(empty) / "environment" / "bin" / "python")

@@ -1,4 +1,4 @@
-"""What MkDocs does not do by itself: pages made of other files, and the words of the code on the pages of operators."""
+"""MkDocs hooks: pages made from other files, and docstrings on the pages of operators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     place = page.file.src_uri
     markdown = OUTSIDE.sub(lambda m: f"]({'../' * place.count('/')}{m[1].lower()}.md)", markdown)
-    # Outputs are plain text for the highlighter, whether their figures vary or not.
+    # To the highlighter, all outputs are plain text, whether or not their figures vary.
     markdown = markdown.replace("```varies\n", "```text\n")
     if place.startswith("operators/") and place != "operators/index.md":
         markdown += "\n".join(_words_of_the_code(Path(place).stem))
@@ -35,7 +35,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _words_of_the_code(operator: str) -> list[str]:
-    """The docstrings of an operator: idea, phases, guarantee, citation, deviations."""
+    """The docstrings of an operator: the idea, phases, guarantee, citation and deviations."""
     places = [DIAG] if operator == "diag" else _registered()[operator]
     sections = ["\n\n## Phases, guarantee, deviations\n"]
     for place in places:

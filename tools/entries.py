@@ -1,12 +1,11 @@
-"""How often a call goes from one file of dovetail into another, and how many files it touches, for typical calls.
+"""Counts, for typical calls of dovetail, the calls from one of its files into another and the files involved.
 
-    python tools/entries.py                     all flows but the one on Spark
-    python tools/entries.py window diner        these
-    python tools/entries.py spark -v            with the arrows between files, the most frequent first
+    python tools/entries.py                     all flows except the one on Spark
+    python tools/entries.py window diner        these flows
+    python tools/entries.py spark -v            also the calls between files, the most frequent first
 
-Each flow runs once to warm up what is kept for the process (imports, compiled kernels, Spark's session), then it is
-counted. A generator that is resumed counts as a call. Calls in threads that the flow starts are counted, too; those in
-Spark's workers are not.
+Each flow runs once as a warm-up (imports, compiled kernels, the Spark session), then again to be counted. Resuming a
+generator counts as a call. Calls in threads that the flow starts are counted; calls in Spark's workers are not.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ EARLIER = 20  # micro-batches
 BAND = "l.x BETWEEN r.x - 1 AND r.x + 1"
 
 Call = tuple[str, str, str, int]
-"""From which file, into which, which function, in which line it starts."""
+"""Calling file, called file, function, and the line on which the function starts."""
 
 
 class Entries:
@@ -82,7 +81,7 @@ def tables(rows: int) -> tuple[pa.Table, pa.Table]:
     return made[0], made[1]
 
 
-# The flows: each prepares what is given, and returns the call that is counted.
+# The flows: each prepares its inputs, and returns the call to be counted.
 
 
 def join() -> Callable[[], object]:
@@ -117,7 +116,7 @@ def spark() -> Callable[[], object]:
 
 
 def window() -> Callable[[], object]:
-    """One micro-batch of a stream that has run for a while, in one cell. The player of its tests stands for Spark."""
+    """One micro-batch of a stream that has run for a while, in one cell. A test double takes the place of Spark."""
     sys.path.insert(0, str(ROOT))
     import pytest
     from tests.spark.streaming import window_cells
@@ -163,7 +162,7 @@ def count(flow: str) -> Entries:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("flows", nargs="*", choices=(*FLOWS, []), help="all but spark by default")
+    parser.add_argument("flows", nargs="*", choices=(*FLOWS, []), help="by default all except spark")
     parser.add_argument("-v", "--verbose", type=int, nargs="?", const=40, default=0, help="the most frequent calls")
     asked = parser.parse_args()
     for flow in asked.flows or [name for name in FLOWS if name != "spark"]:

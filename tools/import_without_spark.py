@@ -1,4 +1,4 @@
-"""Import everything but dovetail.spark in a Python that has none of the packages of the extra `spark`."""
+"""Import everything except dovetail.spark in a Python without the packages of the extra `spark`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The licences of all run-time dependencies, as their packages state them, as a page of Markdown.
+"""Write a Markdown page with the licences of all run-time dependencies, as stated by their packages.
 
 python tools/licences.py locks/licences.md
 """
@@ -28,8 +28,8 @@ What the extra `{}` brings besides, in the versions of `locks/dev.txt`, as far a
 
 """
 TABLE = "| package | version | licence |\n|---|---|---|\n"
-LOCKED_EXTRA = "spark"  # is in the lock of a run
-LONG = 60  # a whole licence in the field for its name
+LOCKED_EXTRA = "spark"  # is in run.txt
+LONG = 60  # longer: the whole licence is in the field for its name
 
 
 def main(page: str) -> None:
@@ -45,12 +45,12 @@ def written() -> str:
 
 
 def locked(file: str) -> dict[str, str]:
-    """The packages of a lock, and their versions."""
+    """The packages in a lock file, with their versions."""
     return {m[1]: m[2] for m in LOCKED.finditer((ROOT / "locks" / file).read_text())}
 
 
 def extras() -> dict[str, list[str]]:
-    """What the extras ask for that are not in the lock of a run."""
+    """The requirements of the extras that are not in run.txt."""
     stated: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
@@ -58,7 +58,7 @@ def extras() -> dict[str, list[str]]:
 
 
 def brought_by(wanted: list[str]) -> set[str]:
-    """All packages that come with these, and those that they need in turn."""
+    """The names of these packages and of all their dependencies."""
     found: set[str] = set()
     ahead = [Requirement(text) for text in wanted]
     while ahead:

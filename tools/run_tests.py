@@ -1,11 +1,11 @@
-"""Run parts of the test suite, whatever fails, and end with one summary.
+"""Run parts of the test suite, even if some of them fail, and print one summary at the end.
 
     python tools/run_tests.py core kernels spark
-    python tools/run_tests.py core --seed 7    # the random examples of an earlier run
-    python tools/run_tests.py slow --part 2/4  # the second quarter of its tests
+    python tools/run_tests.py core --seed 7    # with the random examples of an earlier run
+    python tools/run_tests.py slow --part 2/4  # the second quarter of the slow tests
 
-Parts on Spark run beside the others, since they wait for their JVM half of the time. The exit code is 1 if a test
-failed, or if a part did not run to its end.
+Parts on Spark run alongside the others, since they wait for their JVM half of the time. The exit code is 1 if a test
+failed or a part did not finish.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "build" / "tests"
 
-# Tests of one file share what they compute, and the kernels that they compile.
+# Tests of one file share computed results and compiled kernels.
 PARALLEL = ("--numprocesses", "auto", "--maxprocesses", "4", "--dist", "loadfile")
 
 
 def files_with_spark_tests() -> list[str]:
-    """Only these are collected. They run in this order, because those with few tests are not the short ones."""
+    """The only files to collect. They run in this order, because files with few tests are not the quick ones."""
     return sorted(
         str(path.relative_to(ROOT))
         for path in (ROOT / "tests").rglob("test_*.py")
@@ -56,8 +56,8 @@ class Part(NamedTuple):
         return self.files is files_with_spark_tests
 
 
-# Two JVMs side by side: each waits for its Python workers half of the time. Spark gives a worker ten seconds to start,
-# which it may not manage beside other loads.
+# Two JVMs at a time: each waits for its Python workers half of the time. Spark gives a worker ten seconds to start, and
+# under load that may not be enough.
 ON_SPARK = (
     *("--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
     *("--reruns", "5", "--only-rerun", "Python worker failed to connect back"),
@@ -65,10 +65,10 @@ ON_SPARK = (
 
 PARTS = {
     "core": Part("tests without Spark"),
-    # As plain Python, an index out of bounds is an IndexError.
+    # In plain Python, an index out of bounds raises an IndexError.
     "kernels": Part("kernels as plain Python", (*PARALLEL, "tests/kernels"), environment={"NUMBA_DISABLE_JIT": "1"}),
-    # The same cases once more, compiled with bounds checks: sizes and overflows of machine code, where plain Python
-    # has integers without end. Numba's cache does not tell code with bounds checks from code without.
+    # The same cases, compiled with bounds checks, cover integer overflow, which plain Python does not have. They need
+    # a cache of their own, because Numba's cache does not distinguish code with bounds checks from code without.
     "bounds": Part(
         "kernels with bounds checks",
         (*PARALLEL, "tests/kernels"),
@@ -91,12 +91,12 @@ class Outcome(NamedTuple):
 
     @property
     def ended_early(self) -> bool:
-        """Stopped by something else than a failing test: a crash, an interrupt, an error of pytest's own."""
+        """Whether the run stopped for a reason other than failing tests: a crash, an interrupt, an error in pytest."""
         return self.exit_code not in (0, 1)
 
 
 def run(name: str, options: Sequence[str], *, behind: bool) -> Outcome:
-    """Where another part runs at the same time, what this one prints is shown when it has ended."""
+    """Run one part. If another runs at the same time (`behind`), its output is shown when it has finished."""
     part = PARTS[name]
     report = REPORTS / f"{name}.xml"
     report.unlink(missing_ok=True)
@@ -123,13 +123,13 @@ def run(name: str, options: Sequence[str], *, behind: bool) -> Outcome:
 
 
 def compile_kernels() -> None:
-    """Once, on all cores: processes that run side by side would each compile them."""
+    """Compile once, on all cores: otherwise each of several processes would compile the kernels itself."""
     print("==> kernels", flush=True)  # noqa: T201
     subprocess.run([sys.executable, "-m", "dovetail.cli", "warmup"], cwd=ROOT, check=False)
 
 
 def run_all(names: Sequence[str], options: Sequence[str]) -> dict[str, Outcome]:
-    """Those on Spark beside the others, each of the two one after the other."""
+    """Run the parts on Spark alongside the others; within each group, one part after the other."""
     on_spark = [name for name in names if PARTS[name].on_spark]
     others = [name for name in names if name not in on_spark]
     with ThreadPoolExecutor(1) as pool:
@@ -139,7 +139,7 @@ def run_all(names: Sequence[str], options: Sequence[str]) -> dict[str, Outcome]:
 
 
 def read_report(report: Path) -> tuple[Counter[str], list[str]]:
-    """How many tests passed, failed and were skipped, and the names of those that failed."""
+    """The numbers of tests that passed, failed and were skipped, and the names of those that failed."""
     counts: Counter[str] = Counter()
     failures: list[str] = []
     if not report.exists():

@@ -1,9 +1,9 @@
-"""Run some tests on Spark with several versions of PySpark, each in an environment of its own.
+"""Run a selection of the Spark tests with several versions of PySpark, each in its own environment.
 
 python tools/spark_matrix.py 4.0 4.1 4.2
 
-An environment is made once, under build/matrix, with the locked versions of everything but PySpark. Says which versions
-there were and which passed; the exit code is 1 if one did not.
+Environments are created once, under build/matrix, with the locked versions of all packages except PySpark. Prints the
+exact versions and which of them passed; the exit code is 1 if one did not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "matrix"
 GROUPS = ["--group", "test", "--group", "postgres"]
-TESTS = [  # of everything something, in a few minutes
+TESTS = [  # a few tests of every feature; they take some minutes
     "tests/spark/batch/test_join_types.py::test_the_same_rows_as_spark",
     "tests/spark/batch/test_join_types.py::test_small_budgets_spill",
     "tests/spark/multiway/test_multijoin.py",
@@ -67,7 +67,7 @@ def tests_for(version: str) -> list[str]:
 
 
 def prepare(version: str) -> Path:
-    """The Python of an environment with this version."""
+    """Create the environment for this version, unless it exists. Returns its Python."""
     home = PLACE / version
     python = home / "bin" / "python"
     if not (home / "complete").exists():

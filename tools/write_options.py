@@ -1,6 +1,6 @@
-"""Writes what follows from the table of options: signatures and docstrings in api.py, and docs/options.md.
+"""Generates code and docs from the table of options: signatures and docstrings in api.py, and docs/options.md.
 
-`python -m tools.write_options` after a change of src/dovetail/options.py. A test says when that was forgotten.
+Run `python -m tools.write_options` after changing src/dovetail/options.py. A test fails if this was forgotten.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ each option is. `dovetail.explain` takes the options of the call that it explain
 
 
 def written_api(text: str) -> str:
-    """The source of the calls with its options as the table has them."""
+    """The source of api.py, with the options of its calls replaced by those of the table."""
     for call in CALLS:
         start = text.index(f"\ndef {call}(")
         end = text.index("\n    **", start)
@@ -52,7 +52,7 @@ def _described(row: Option) -> str:
 
 
 def _entries(text: str) -> list[str]:
-    """The entries of a docstring's arguments, each with the lines that continue it."""
+    """The entries in the Args section of a docstring, each with its continuation lines."""
     return re.findall(r"^ {8}\S.*\n(?:^ {12}.*\n)*", text, re.MULTILINE)
 
 
@@ -61,7 +61,7 @@ def _name(entry: str) -> str:
 
 
 def page() -> str:
-    """Which option means something where, a table for each call."""
+    """The page: for each call, a table of the places where each option applies."""
     parts = [INTRODUCTION]
     for call, where in CALLS.items():
         places = [place for place in PLACES if place in where]

@@ -1,8 +1,8 @@
-"""Write tests/seconds.json, which says what tests take seconds, from the reports of a run on a quiet machine.
+"""Write tests/seconds.json, the durations of slower tests, from the reports of a run on an otherwise idle machine.
 
     make test && python -m tools.write_seconds
 
-Tests that had no turn in that run keep what an earlier run has measured.
+Tests that were not part of that run keep the durations of an earlier run.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from xml.etree import ElementTree
 from tools.run_tests import REPORTS, ROOT
 
 SECONDS = ROOT / "tests" / "seconds.json"
-LEAST = 1.0  # others are left out, so that the file is short
+LEAST = 1.0  # faster tests are left out to keep the file short
 
 
 def measured(reports: list[Path]) -> dict[str, float]:
-    """Seconds of each test with all its cases, by its file and name. A case stands for those that had no turn."""
+    """Seconds per test, over all its cases, by file and name. A case that ran also stands for those left out."""
     seconds: dict[str, float] = defaultdict(float)
     for report in reports:
         for case in ElementTree.parse(report).iter("testcase"):

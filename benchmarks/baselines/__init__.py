@@ -1,1 +1,1 @@
-"""Published structures for windowed stream inequality joins, tuple by tuple: what experiments compare Dovetail with."""
+"""Published structures for windowed stream inequality joins, tuple by tuple. Experiments compare Dovetail with them."""

@@ -3,8 +3,8 @@
     probing row -> one worker           worker 0   r0 r1 r2 r3 ...
     arriving row -> all workers         worker 1   r0 r1 r2 r3 ...
 
-The opposite of a split join: a probe costs one message, memory grows with the workers. As SPO-Join, section 5.4, uses
-it, by nested loop on the worker. The workers are simulated: `worker_work` says what each of them has done.
+The opposite of a split join: a probe costs one message, but memory grows with the number of workers. As in SPO-Join,
+section 5.4, a worker runs a nested loop. The workers are simulated: `worker_work` has the work of each of them.
 """
 
 from __future__ import annotations

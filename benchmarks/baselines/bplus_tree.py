@@ -4,9 +4,9 @@
                    |  |  |  |
     leaves       [..]=[..]=[..]=[..]    entries (key, position), ascending; positions make them unique
 
-Nodes are rows of arrays, so that the loops compile. A node is freed when it becomes empty, not at half: Johnson and
-Shasha, B-trees with inserts and deletes: why free-at-empty is better than merge-at-half, JCSS 47(1), 1993. The join
-keeps a tree per key, inserts each row and deletes the one that leaves the window.
+Nodes are rows of arrays, so that the loops can be compiled. A node is freed when it becomes empty, not when it is half
+full: Johnson and Shasha, B-trees with inserts and deletes: why free-at-empty is better than merge-at-half, JCSS 47(1),
+1993. The join keeps a tree per key, inserts each row and deletes the one that leaves the window.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Nodes(NamedTuple):
     before: Words  # the neighbours of a leaf
     after: Words  # also the next one of free nodes
     state: Words
-    path: Words  # [level, node or slot]: the way down, while a tree is changed
+    path: Words  # [level, node or slot]: the path from the root, while a tree is modified
 
 
 class BPlusTree:
@@ -72,17 +72,17 @@ class BPlusTree:
         _insert(self._nodes, key, row, self.order, counts)
 
     def delete(self, key: float, row: int, counts: Counts) -> bool:
-        """Whether the entry was there."""
+        """Delete an entry. Returns whether it was there."""
         return bool(_delete(self._nodes, key, row, counts))
 
     def probe(self, operator: int, width: float, x: float, counts: Counts) -> Words:
-        """The rows whose keys are partners of x, by key; valid until the next probe."""
+        """The rows whose keys match x, sorted by key; valid until the next probe."""
         if len(self._found) < len(self):
             self._found = np.empty(2 * len(self), np.int64)
         return self._found[: _probe(self._nodes, operator, width, x, self._found, counts)]
 
     def sorted(self, counts: Counts) -> tuple[Floats, Words]:
-        """All keys and rows, by one pass over the leaves."""
+        """All keys and rows in order, from one pass over the leaves."""
         keys, rows = np.empty(len(self)), np.empty(len(self), np.int64)
         _read_leaves(self._nodes, keys, rows)
         counts[KEYS] += len(self)
@@ -116,7 +116,7 @@ def _grown(nodes: Nodes, order: int) -> Nodes:
 
 @kernel
 def _precedes(nodes: Nodes, node: int, slot: int, key: float, row: int, counts: Counts) -> bool:
-    """Whether what stands there is not behind (key, row)."""
+    """Whether the entry in this slot is at most (key, row)."""
     counts[COMPARISONS] += 1
     there = nodes.keys[node, slot]
     return bool(there < key or (there == key and nodes.rows[node, slot] <= row))
@@ -124,7 +124,7 @@ def _precedes(nodes: Nodes, node: int, slot: int, key: float, row: int, counts: 
 
 @kernel
 def _slots_up_to(nodes: Nodes, node: int, first: int, key: float, row: int, counts: Counts) -> int:
-    """The first slot from `first` on that is behind (key, row)."""
+    """The first slot from `first` on that is greater than (key, row)."""
     low = first
     high = nodes.sizes[node]
     while low < high:
@@ -138,7 +138,7 @@ def _slots_up_to(nodes: Nodes, node: int, first: int, key: float, row: int, coun
 
 @kernel
 def _descend(nodes: Nodes, key: float, row: int, counts: Counts) -> int:
-    """The leaf where (key, row) belongs; the way there is in `path`."""
+    """The leaf where (key, row) belongs; `path` receives the path to it."""
     node = nodes.state[ROOT]
     for level in range(nodes.state[HEIGHT]):
         slot = _slots_up_to(nodes, node, 1, key, row, counts) - 1
@@ -182,7 +182,7 @@ def _close_slot(nodes: Nodes, node: int, slot: int) -> None:
 
 @kernel
 def _split(nodes: Nodes, node: int, is_leaf: bool) -> int:
-    """Move the upper half into a new node, which is returned."""
+    """Move the upper half of a node into a new node, and return that."""
     new = _allocate(nodes)
     size = nodes.sizes[node]
     kept = (size + 1) >> 1
@@ -272,7 +272,7 @@ def _first_leaf(nodes: Nodes) -> int:
 
 @kernel
 def _range_leaf(nodes: Nodes, operator: int, width: float, x: float, counts: Counts) -> int:
-    """The leaf before whose end the partners of x begin."""
+    """The leaf at which a scan for the partners of x starts."""
     node = nodes.state[ROOT]
     for _ in range(nodes.state[HEIGHT]):
         low = 1
@@ -324,7 +324,7 @@ def _read_leaves(nodes: Nodes, keys: Floats, rows: Words) -> None:
 
 
 class Trees:
-    """A tree per key, and the intersection of what they find. Positions are first .. first + size."""
+    """A tree per key, and the intersection of their matches. Positions are first .. first + size."""
 
     def __init__(self, query: Query, order: int, intersection: str) -> None:
         self.trees = [BPlusTree(order) for _ in query.predicates[:INDEXED]]
@@ -346,7 +346,7 @@ class Trees:
             tree.delete(key, position, counts)
 
     def find(self, keys: Floats, tests: Tests, first: int, size: int, counts: Counts) -> Words:
-        """The rows that satisfy the predicates; all lie within `size` positions from `first` on."""
+        """The rows that satisfy the predicates; all are within `size` positions from `first` on."""
         if not len(self):
             return np.empty(0, np.int64)
         parts = [
@@ -357,7 +357,7 @@ class Trees:
 
 
 class WindowTrees:
-    """Trees over the whole window: every row is inserted and, one window later, deleted."""
+    """Trees over the whole window: every row is inserted, and deleted one window later."""
 
     def __init__(self, query: Query, window: int, order: int, intersection: str) -> None:
         self._trees = Trees(query, order, intersection)

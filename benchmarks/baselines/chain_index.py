@@ -1,4 +1,4 @@
-"""Chain index: a list of B+-tree sub-indexes, of which only the newest is inserted into.
+"""Chain index: a list of B+-tree sub-indexes; rows are inserted only into the newest.
 
     [ archived ] -> [ archived ] -> [ active ] <- rows
       ^ dropped whole when its newest row has left the window; a probe searches all of them
@@ -23,7 +23,7 @@ from benchmarks.baselines.work import Counts
 
 
 class Link(NamedTuple):
-    first: int  # position; the link covers one archive period from here
+    first: int  # first position; the sub-index covers one archive period from here
     trees: Trees
 
 

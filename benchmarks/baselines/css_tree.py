@@ -7,8 +7,8 @@
 The block below entry i is block i of the next level, so children are found by arithmetic. Nothing can be inserted:
 a merge builds a new tree. Rao and Ross, Cache conscious indexing for decision-support in main memory, VLDB 1999.
 
-The join is SPO-Join's with CSS-trees as its immutable batches, one per predicate; what they find is intersected by hash
-sets ("CSS-hash") or by bit arrays ("CSS-bit").
+The join is SPO-Join with CSS-trees as its immutable batches, one per predicate. Their matches are intersected with hash
+sets ("CSS-hash") or with bit arrays ("CSS-bit").
 """
 
 from __future__ import annotations
@@ -62,25 +62,25 @@ class CssTree:
         return self.directory.entries.nbytes + self.rows.nbytes
 
     def width_at(self, depth: int) -> int:
-        """How many children there are this many levels of the directory down."""
+        """The number of children this many directory levels down."""
         if depth == 0:
             return 1
         level = len(self.directory.ends) - depth
         return int(self.directory.ends[level] - self.directory.ends[level - 1])
 
     def descend(self, operator: int, width: float, x: float, least: int, depth: int, counts: Counts) -> int:
-        """The child, this many levels down, in which the first key with a place of at least `least` would be."""
+        """The child, this many levels down, that would contain the first key with a place of at least `least`."""
         return int(_descend(self.directory, self.order, operator, width, x, least, depth, counts))
 
     def find_range(self, operator: int, width: float, x: float, counts: Counts) -> tuple[int, int]:
-        """Where the partners of x begin and end; for != what does not match."""
+        """Start and end of the partners of x; with !=, of the rows that do not match."""
         levels = len(self.directory.ends)
         start = _descend(self.directory, self.order, operator, width, x, 0, levels, counts)
         end = _descend(self.directory, self.order, operator, width, x, 1, levels, counts)
         return int(start), int(end)
 
     def probe(self, operator: int, width: float, x: float, counts: Counts) -> Words:
-        """The rows whose keys are partners of x, by key."""
+        """The rows whose keys match x, sorted by key."""
         start, end = self.find_range(operator, width, x, counts)
         if operator == NOT_EQUAL:
             found = np.concatenate([self.rows[:start], self.rows[end:]])
@@ -94,7 +94,7 @@ class CssTree:
 def _descend(
     directory: Directory, order: int, operator: int, width: float, x: float, least: int, depth: int, counts: Counts
 ) -> int:
-    """On the lowest level one behind the last key where there is none; above it, the last child."""
+    """If there is no such key: on the lowest level one past the last key, above it the last child."""
     levels = len(directory.ends)
     at = 0
     for level in range(levels - 1, max(levels - 1 - depth, -1), -1):

@@ -26,7 +26,7 @@ class Buckets:
 
     @property
     def declared_bytes(self) -> int:
-        """Per row its position and keys, per bucket a key and a pointer."""
+        """Per row a position and keys, per bucket a key and a pointer."""
         return len(self._arrivals) * 8 * (1 + INDEXED) + len(self._buckets) * 8 * (1 + len(self._hashed))
 
     def advance(self, position: int, oldest: int, counts: Counts) -> None:

@@ -1,12 +1,12 @@
-"""IE-Join of two tables at rest: two inequalities by two sorted orders, a permutation and a bit array.
+"""IE-Join of two tables at rest: two inequalities, solved with two sort orders, a permutation and a bit array.
 
     L1'  right rows by x'     partners by predicate 1 are a suffix, from the offset of x on
-    B'   a bit per L1' place  1: a partner by predicate 2, too; the sweep over L2 and L2' only ever adds
+    B'   a bit per L1' place  1: also a partner by predicate 2; the sweep over L2 and L2' only sets bits
     P'   L2' -> L1'
 
-Khayyat et al., Lightning fast and space efficient inequality joins, PVLDB 8(13), 2015. Keys are negated where an order
-has to descend, so that the first operator is < or <= and the second > or >=. Deviation: equality is handled per
-operator; the single flag of the paper is wrong when only one of the two is strict.
+Khayyat et al., Lightning fast and space efficient inequality joins, PVLDB 8(13), 2015. Where an order has to be
+descending, keys are negated, so that the first operator is < or <= and the second > or >=. Deviation: equality is
+handled per operator; the single flag of the paper is wrong when only one of the two is strict.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def ie_join_at_rest(query: Query, left: Floats, right: Floats, work: Work) -> Pa
 def _sweep(
     starts: Words, ends: Words, permutation: Words, left_rows: Words, right_rows: Words, counts: Counts
 ) -> tuple[Words, Words]:
-    """For each left row in the order of y: add what has come within reach, then read from its start on."""
+    """For each left row in the order of y: set the bits of right rows now in reach, then read from its offset on."""
     size = len(permutation)
     bits = np.zeros((size >> 6) + 1, np.uint64)
     lefts = np.empty(1024, np.int64)

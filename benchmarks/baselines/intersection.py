@@ -1,6 +1,6 @@
-"""Rows that satisfy two predicates, from the rows that satisfy each: by bit arrays, or by a hash set.
+"""Intersects the rows that satisfy each of two predicates, with bit arrays or a hash set.
 
-Both are the paper's: SPO-Join evaluates predicates on different machines and intersects what they send. A bit stands
+Both are from the paper: SPO-Join evaluates predicates on different machines and intersects their matches. A bit stands
 for a position of arrival, counted from the first that can occur.
 """
 
@@ -34,7 +34,7 @@ def intersect_bits(parts: Sequence[Words], first: int, size: int, counts: Counts
 
 
 def intersect_hash(parts: Sequence[Words], first: int, size: int, counts: Counts) -> Words:
-    """A hash set of one part, in which the other is looked up."""
+    """Build a hash set of one part, and look up the other in it."""
     if len(parts) == 1:
         return parts[0]
     one, other = parts

@@ -1,4 +1,4 @@
-"""Nested loop: compare every arriving row with every stored one; and the same for two tables at rest."""
+"""Nested loop: compares every arriving row with every stored row; also for two tables at rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail.kernels.compiling import kernel
 
 
 class Rows:
-    """The rows of one stream in order of arrival. They are moved to the front when there is no room behind them."""
+    """The rows of one stream in order of arrival. When the array is full, rows are moved to its front."""
 
     def __init__(self, query: Query) -> None:
         self._keys = np.empty((8, len(query.predicates)))

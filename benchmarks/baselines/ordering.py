@@ -4,11 +4,11 @@
          \\ \\-rows of S-->                             AND  -> results
           \\-------------> predicate 2 --(row, bits)--/
 
-Each channel keeps its order, but they delay rows differently. A row's bits say which rows of the other stream the
-predicate's machine had seen before it and found good. SPO-Join, section 4.3, adds a small hash table at the AND, by
-row, which keeps the first bits until the second arrive; without it, what arrives one after the other is combined. The
-table alone is not enough: where one machine sees r before s and the other s before r, each bit is missing once and the
-pair is lost. It is found when both work in the order that the router fixed.
+Each channel preserves order, but channels have different delays. A row's bits mark the rows of the other stream that
+the predicate's machine had seen before it and that satisfy the predicate. SPO-Join, section 4.3, adds a small hash
+table by row at the AND, which keeps the first bits until the second arrive; without it, consecutive messages are
+combined. The table alone is not enough: if one machine sees r before s and the other s before r, each row's bits lack
+the other row on one machine, and the pair is lost. It is found if both machines work in the order set by the router.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Flags = NDArray[np.bool_]
 
 
 class Network(NamedTuple):
-    """Rows per second that the router sends, the mean delay of a channel, machines for the AND."""
+    """Rows per second sent by the router, the mean delay of a channel, and the number of machines for the AND."""
 
     rate: float
     delay_ms: float = 5.0
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     expected: int  # pairs
     lost: int
     false: int
-    combined: float  # share of rows whose bits by both predicates were combined with each other
+    combined: float  # share of rows whose bits from both predicates were combined with each other
 
 
 def simulate_predicates(
@@ -51,7 +51,7 @@ def simulate_predicates(
     ordered: bool,
     seed: int = 0,
 ) -> Outcome:
-    """Two predicates over a stream of rows, `keys` by [row, predicate]."""
+    """Evaluate two predicates over a stream of rows; `keys` is indexed by [row, predicate]."""
     rng = np.random.default_rng(seed)
     size = len(sides)
     sent = np.arange(size) / network.rate * 1000
@@ -68,7 +68,7 @@ def simulate_predicates(
     by_row = np.stack(bits)
     rows, others = np.nonzero(by_row[first[0], first[1]] & by_row[second[0], second[1]])
     found = _pairs(first[1][rows], others, sides)
-    # The definition: both predicates, in the order of the router.
+    # The expected result: both predicates, in the order of the router.
     order = np.arange(size)
     right = np.logical_and(*(_bits(query, k, sides, keys[:, k], order, window) for k in range(2)))
     rows, others = np.nonzero(right)
@@ -79,7 +79,7 @@ def simulate_predicates(
 
 
 def _deliver(rng: np.random.Generator, sent: Floats, channels: Words, delay_ms: float) -> Floats:
-    """When rows arrive: random delays, but no overtaking within a channel."""
+    """Arrival times of rows: random delays, but no overtaking within a channel."""
     arrivals = sent + rng.exponential(delay_ms, len(sent))
     for channel in np.unique(channels):
         own = np.flatnonzero(channels == channel)
@@ -89,13 +89,13 @@ def _deliver(rng: np.random.Generator, sent: Floats, channels: Words, delay_ms: 
 
 
 def _combine_by_row(size: int) -> tuple[tuple[Words, Words], tuple[Words, Words]]:
-    """Which bits meet which, as (predicate, row): with the table, those of the same row."""
+    """The bits to combine, as (predicate, row): with the table, those of the same row."""
     rows = np.arange(size)
     return (np.zeros(size, np.int64), rows), (np.ones(size, np.int64), rows)
 
 
 def _combine_as_they_come(arrivals: list[Floats], elements: Words) -> tuple[tuple[Words, Words], tuple[Words, Words]]:
-    """Without it, on each AND machine every second message is combined with the one before."""
+    """Without the table: on each AND machine, every second message is combined with the one before."""
     firsts, seconds = [], []
     for element in np.unique(elements):
         rows = np.flatnonzero(elements == element)
@@ -108,13 +108,13 @@ def _combine_as_they_come(arrivals: list[Floats], elements: Words) -> tuple[tupl
 
 
 def _pairs(rows: Words, others: Words, sides: Words) -> set[tuple[int, int]]:
-    """As (left row, right row)."""
+    """Pairs as (left row, right row)."""
     is_left = sides[rows] == Side.LEFT
     return set(zip(np.where(is_left, rows, others).tolist(), np.where(is_left, others, rows).tolist(), strict=True))
 
 
 def _bits(query: Query, k: int, sides: Words, keys: Floats, turn: Words, window: int) -> Flags:
-    """[row, other row]: the other was there before, is in the window and a partner by this predicate."""
+    """[row, other row]: the other arrived before, is in the window and satisfies this predicate."""
     operators = np.array([query.tests(left_probes).operators[k] for left_probes in (True, False)])
     return _fill_bits(sides, keys, turn, window, operators, query.predicates[k].width)
 

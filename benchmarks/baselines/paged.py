@@ -1,12 +1,12 @@
-"""Joins of relations in pages, with every transfer counted: GRACE hash join, block-wise and index nested loop.
+"""Joins of paged relations that count every page transfer: GRACE hash join, block-wise and index nested loop.
 
-They do the join, on keys, and count what Diag-Join's paper compares: pages read and written, hash operations, key
+They run the join on keys and count what the Diag-Join paper compares: pages read and written, hash operations and key
 comparisons. Memory is a number of pages; the key of the first relation is unique.
 
 GRACE         partition both by hash, so that a partition of the first fits in memory; then build and probe each
-block-wise    as much of the outer as fits in memory at once; the inner is read again for each part
-index         a B+-tree on the key of the first relation; for each row of the second a path to its leaf, then the row's
-              page; pages are kept while they are used, the least recently used leaves first
+block-wise    load as much of the outer relation as fits in memory; read the inner one again for each part
+index         a B+-tree on the key of the first relation; for each row of the second, follow a path to a leaf, then read
+              the row's page; pages are cached, and the least recently used is evicted first
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 Keys = NDArray[np.int64]
 
-ENTRIES = 7.6  # of the index in the place of a row: a key and a pointer of 16 bytes, rows of 121
-SLACK = 1.2  # partitions of a random hash are not equally large
+ENTRIES = 7.6  # index entries in the space of a row: key and pointer take 16 bytes, a row 121
+SLACK = 1.2  # partitions of a random hash differ in size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,14 +42,14 @@ class Paged:
 
 @dataclass(slots=True)
 class Transfers:
-    """What a join did."""
+    """The operations of a join."""
 
     read: int = 0
     written: int = 0
-    hashed: int = 0  # rows put into a partition or table, or looked up
+    hashed: int = 0  # rows inserted into a partition or table, or looked up
     compared: int = 0  # keys
     results: int = 0
-    read_before_first: int = 0  # pages read when the first result came
+    read_before_first: int = 0  # pages read before the first result
 
     @property
     def pages(self) -> int:
@@ -83,7 +83,7 @@ def _partition(relation: Paged, parts: int, done: Transfers) -> Iterator[Paged]:
 
 
 def block_nested_loop(one: Paged, many: Paged, memory: int) -> Transfers:
-    """The better side as the outer one; a page is for the inner."""
+    """The cheaper choice of the outer side; one page is reserved for the inner side."""
     rounds = {side: ceil(side.pages / (memory - 1)) for side in (one, many)}
     outer, inner = min(((one, many), (many, one)), key=lambda pair: pair[0].pages + rounds[pair[0]] * pair[1].pages)
     done = Transfers()
@@ -105,7 +105,7 @@ def index_nested_loop(one: Paged, many: Paged, memory: int) -> Transfers:
     ordered = one.keys[order]
     entries = max(2, round(ENTRIES * one.page_rows))
     leaves = ceil(len(ordered) / entries)
-    upper = _upper_pages(leaves, entries)  # which stay in memory
+    upper = _upper_pages(leaves, entries)  # these stay in memory
     cache = _Cache(max(1, memory - upper - 1))
     places = np.searchsorted(ordered, many.keys)
     hits = ordered[places.clip(max=len(ordered) - 1)] == many.keys
@@ -130,7 +130,7 @@ def _upper_pages(leaves: int, entries: int) -> int:
 
 
 class _Cache:
-    """The least recently used page leaves first."""
+    """A cache of pages that evicts the least recently used page first."""
 
     def __init__(self, pages: int) -> None:
         self._pages = pages

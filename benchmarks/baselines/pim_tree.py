@@ -1,12 +1,12 @@
-"""PIM-tree: an immutable search tree over older rows, with small B+-trees for new ones hanging below its upper nodes.
+"""PIM-tree: an immutable search tree over older rows, with small B+-trees for new rows below its upper nodes.
 
     immutable directory     | . | . | . |         an insert walks `depth` levels down ...
                              /    |    \\
     small B+-trees          b     b     b         ... and goes into the B+-tree there
     immutable keys          k k k k k k k k k     a probe visits both parts
 
-When new rows make up a set share of the window, everything is rebuilt without what has expired. Shahvarani and
-Jacobsen, Parallel index-based stream join on a multicore CPU, SIGMOD 2020. One such tree per key; one thread.
+When new rows make up a given share of the window, the whole tree is rebuilt without expired rows. Shahvarani and
+Jacobsen, Parallel index-based stream join on a multicore CPU, SIGMOD 2020. There is one tree per key; one thread.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PimTree:
         return np.concatenate(found)
 
     def rebuild(self, oldest: int, counts: Counts) -> None:
-        """One immutable tree of all entries that have not expired."""
+        """Build one immutable tree of all entries that have not expired."""
         runs = [(self.immutable.keys, self.immutable.rows)]
         runs += [tree.sorted(counts) for tree in self.below if len(tree)]
         keys, rows = (np.concatenate(parts) for parts in zip(*runs, strict=True))
@@ -74,7 +74,7 @@ class PimTrees:
         self._intersect = INTERSECTIONS[intersection]
         self._most = max(1, int(share * window))
         self._built = 0  # position of the last rebuild
-        self._first = 0  # the oldest that may be stored
+        self._first = 0  # the oldest position that may be stored
 
     @property
     def declared_bytes(self) -> int:

@@ -1,14 +1,14 @@
 """PO-Join: batches sorted by both keys, a permutation between the two orders, and a bit array per probe.
 
     by b     y y y y y y y y     partners by predicate 2 are a range ...
-                 |P| | |         ... the permutation takes it to positions in the order of a, where bits are set ...
+                 |P| | |         ... which the permutation maps to positions in the order of a; bits are set there ...
     by a     0 1 0 1 1 0 1 0     ... and read back over the range of predicate 1
                  ^-------^
 
 SPO-Join, section 3: the mutable part of section 3.2, Algorithm 2 (permutation), Algorithm 3 (offsets), section 3.4
-(probe). Deviations: a row is looked up in the keys of the *other* stream. The printed probe looks it up among those of
-its own and follows their offsets, which only bound the place: for rows that are not members of the batch it loses
-results and gives false ones. Offsets are computed as in print, for their cost, but count rows, not distinct keys. Bits
+(probe). Deviations: a row is looked up among the keys of the *other* stream. The printed probe looks it up among the
+keys of its own stream and follows their offsets, which only bound the position: for rows outside the batch it loses
+results and returns false ones. Offsets are computed as printed, for their cost, but count rows, not distinct keys. Bits
 start at the permuted position, not at that of an offset of it. Start and end of a range follow from the operator.
 One thread; Algorithm 4 divides the list of batches among several.
 """
@@ -104,7 +104,7 @@ def _find_by_a(orders: Orders, tests: Tests, keys: Floats, counts: Counts) -> Wo
 
 @kernel
 def probe(orders: Orders, tests: Tests, keys: Floats, bits: Bits, counts: Counts) -> Words:
-    """The partners of one row in a batch. `bits` are all 0 before and after."""
+    """The partners of one row in a batch. `bits` are all 0 before and after the call."""
     size = len(orders.rows)
     start, end = find_range(orders.b, tests.operators[1], tests.widths[1], keys[1], counts)
     if tests.operators[1] == NOT_EQUAL:
@@ -136,7 +136,7 @@ def _mark(permutation: Positions, start: int, end: int, bits: Bits) -> None:
 
 @kernel
 def _read(rows: Words, start: int, end: int, bits: Bits, found: Words, out: int, counts: Counts) -> int:
-    """The rows whose bits are set in start .. end, behind the `out` that were found before."""
+    """Append the rows whose bits are set in start .. end to the `out` rows found before."""
     if start >= end:
         return out
     first = start >> 6
@@ -173,6 +173,6 @@ class PoJoin(TwoPartJoin):
 def po_join(
     query: Query, window: int, delta: int, intersection: str = "bit", order: int = 4, merge_arrivals: int = 0
 ) -> PoJoin:
-    """`intersection` is that of the mutable part: "bit", as SPO-Join has it, or "hash", which it compares with."""
+    """`intersection` applies to the mutable part: "bit", as in SPO-Join, or "hash", the alternative in the paper."""
     index = partial(TwoPart, delta=delta, build=PoBatch, order=order, intersection=intersection)
     return PoJoin(query, window, index, merge_arrivals)

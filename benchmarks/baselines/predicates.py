@@ -1,11 +1,11 @@
-"""What the baselines join on: one comparison per key, and where its partners stand among sorted keys.
+"""The predicates of the baselines: one comparison per key, and the position of its partners among sorted keys.
 
     stored keys   y y y y y y y y y y y y
-    place         - - - 0 0 0 0 0 + + + +        for one probing key x; every operator gives such a picture
+    place         - - - 0 0 0 0 0 + + + +        for one probing key x; the same for every operator
                         ^start    ^end
 
-`!=` has the picture of `=`, and its partners are all the others. Bands compare the computed difference, which never
-rises when y does, so that a search finds exactly the keys for which |x - y| < width holds as computed.
+`!=` has the places of `=`, and its partners are all other keys. Bands compare the computed difference, which never
+increases with y, so that a search finds exactly the keys for which |x - y| < width holds as computed.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ OPERATORS = {
     "band<=": BAND_EQUAL,
 }
 MIRRORED = {LESS: GREATER, LESS_EQUAL: GREATER_EQUAL, GREATER: LESS, GREATER_EQUAL: LESS_EQUAL}
-INDEXED = 2  # predicates that go into a structure; any others are checked on what it finds
+INDEXED = 2  # predicates handled by a structure; any others are checked on the rows it finds
 
 
 class Predicate(NamedTuple):
     """Left key, operator, right key."""
 
     operator: int
-    width: float = 0.0  # of a band
+    width: float = 0.0  # for bands
 
     @property
     def mirrored(self) -> Predicate:
-        """The same, with the right key first."""
+        """The same predicate with the right key first."""
         return Predicate(MIRRORED.get(self.operator, self.operator), self.width)
 
 
@@ -59,31 +59,31 @@ class Tests(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A conjunction: the k-th keys of both rows are compared by the k-th predicate."""
+    """A conjunction: the k-th predicate compares the k-th keys of both rows."""
 
     predicates: tuple[Predicate, ...]
     self_join: bool = False
-    once: bool = False  # symmetric self-joins: each unordered pair once, the later row as the left one
+    once: bool = False  # symmetric self-joins: each unordered pair once, with the later row on the left
 
     @classmethod
     def of(cls, *operators: str, width: float = 0.0, self_join: bool = False, once: bool = False) -> Query:
-        """A query by the names in `OPERATORS`; the width is that of all bands."""
+        """A query from operator names in `OPERATORS`; all bands have the same width."""
         return cls(tuple(Predicate(OPERATORS[name], width) for name in operators), self_join, once)
 
     def tests(self, left_probes: bool) -> Tests:
-        """What a row asks of stored ones, as the left or as the right row."""
+        """The predicates for probing with a left or with a right row."""
         asked = [each if left_probes else each.mirrored for each in self.predicates]
         return Tests(np.array([each.operator for each in asked]), np.array([each.width for each in asked]))
 
 
 def as_keys(row: Sequence[float | None]) -> Floats:
-    """Null becomes NaN: neither ever matches."""
+    """Convert to keys; nulls become NaN, which never matches."""
     return np.array([math.nan if value is None else value for value in row], np.float64)
 
 
 @kernel
 def place(operator: int, width: float, x: float, y: float) -> int:
-    """Where a stored key y stands: -1 before the partners of x, 0 among them, 1 behind them; != as =."""
+    """The place of a stored key y: -1 before the partners of x, 0 among them, 1 after them; != is treated as =."""
     if operator == LESS:
         return 0 if y > x else -1
     if operator == LESS_EQUAL:
@@ -106,7 +106,7 @@ def holds(operator: int, width: float, x: float, y: float) -> bool:
 
 @kernel
 def find_range(keys: Floats, operator: int, width: float, x: float, counts: Counts) -> tuple[int, int]:
-    """Start and end in sorted keys, by binary search; for != of what does not match."""
+    """Start and end of the partners in sorted keys, by binary search; with !=, of the keys that do not match."""
     return _first(keys, operator, width, x, 0, counts), _first(keys, operator, width, x, 1, counts)
 
 
@@ -127,7 +127,7 @@ def _first(keys: Floats, operator: int, width: float, x: float, least: int, coun
 
 @kernel
 def check_rows(stored: Floats, tests: Tests, keys: Floats, skipped: int, counts: Counts) -> NDArray[np.bool_]:
-    """Which stored rows satisfy all predicates but the first `skipped`."""
+    """The stored rows that satisfy all predicates except the first `skipped`."""
     good = np.ones(len(stored), np.bool_)
     for row in range(len(stored)):
         for k in range(skipped, len(keys)):

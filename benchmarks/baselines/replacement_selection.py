@@ -1,11 +1,11 @@
-"""Sorted runs by replacement selection, as in the experiments of the progressive merge join's paper.
+"""Sorted runs by replacement selection, as in the experiments of the paper on the progressive merge join.
 
     memory is a heap of the rows of both inputs, by (run, key)
-    arriving row --> the least row leaves the heap --> written to its run; the new row joins that run if its key is not
-                                                       less than the one that left, and the next run otherwise
+    arriving row --> the smallest row is taken from the heap --> written to its run; the new row belongs to that run if
+                                                                 its key is not smaller, otherwise to the next run
 
-Rows of both inputs leave one heap, so that run k of one and run k of the other are swept together as they are written.
-Runs of rows in random order are about twice as long as memory.
+Both inputs share one heap, so run k of one input and run k of the other are swept together as they are written. If rows
+are in random order, runs are about twice as long as memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Words = NDArray[np.int64]
 
 
 class Runs(NamedTuple):
-    """Which run each row of an input is in."""
+    """The run of each row, by input."""
 
     left: Words
     right: Words
@@ -32,7 +32,7 @@ class Runs(NamedTuple):
 
 
 def replacement_selection(left: Words, right: Words, memory_rows: int) -> Runs:
-    """Rows of both inputs arrive in turn; those of the longer one come alone at the end."""
+    """Rows of both inputs arrive in turn; the rest of the longer input arrives at the end."""
     runs = Runs(np.zeros(len(left), np.int64), np.zeros(len(right), np.int64))
     both = min(len(left), len(right))
     in_turn = ((key, side, row) for row in range(both) for side, key in ((0, int(left[row])), (1, int(right[row]))))
@@ -51,7 +51,7 @@ def replacement_selection(left: Words, right: Words, memory_rows: int) -> Runs:
 
 
 def early_results(left: Words, right: Words, runs: Runs) -> int:
-    """Pairs of equal keys in runs of the same number: they are found while the runs are written."""
+    """The number of pairs of equal keys in runs of the same number: these are found while the runs are written."""
     keys = int(max(left.max(initial=0), right.max(initial=0))) + 1
     (left_groups, left_rows), (right_groups, right_rows) = (
         np.unique(run * keys + key, return_counts=True) for run, key in zip(runs, (left, right), strict=True)

@@ -1,4 +1,4 @@
-"""Split join: each row is stored on one worker, in turn, and probes all workers by nested loop.
+"""Split join: each row is stored on one worker, round-robin, and probes all workers with a nested loop.
 
     rows of a stream   r0 r1 r2 r3 r4 r5        probing row -> every worker
     worker 0           r0    .. r3 ..
@@ -6,7 +6,7 @@
     worker 2                 r2 ..    r5
 
 Najafi, Sadoghi, Jacobsen, SplitJoin: a scalable, low-latency stream join architecture with adjustable ordering
-precision, USENIX ATC 2016. The workers are simulated: `worker_work` says what each of them has done.
+precision, USENIX ATC 2016. The workers are simulated: `worker_work` has the work of each of them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Who knows when a batch has left the window: the state strategies of SPO-Join, section 4.2, with messages that lag.
+"""How elements learn that a batch has left the window: the state strategies of SPO-Join, section 4.2, with delays.
 
-    batches 0 1 2 3 4 5 ... go to the elements in turn; every row probes all elements
+    batches 0 1 2 3 4 5 ... are assigned to the elements round-robin; every row probes all elements
 
 Replacement (strategy 1)   as many elements as batches in a window: a new batch evicts the one its element holds
-Partitioner (A)            the size of every merged batch is sent to all elements, which add up
+Partitioner (A)            the size of every merged batch is sent to all elements, which add them up
 Distributed cache (B)      the first element publishes its count at intervals, the others poll it
 
-An element that knows less than it should drops its oldest batch late, and rows that have left the window give false
-results, unless what is found is filtered by position. Replacement can also drop too early: rows queued at an element
-still need the old batch when the new one overtakes them; so the queue has to be worked off first.
+An element with an outdated count drops its oldest batch late. Rows that have left the window then give false results,
+unless matches are filtered by position. Replacement can also drop too early: rows queued at an element still need the
+old batch when the new one overtakes them, so the queue has to be drained first.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from dovetail.core.rows import Side
 
 
 class Strategy(Protocol):
-    """Which batches a row meets. Batch b has the rows b * delta .. (b + 1) * delta."""
+    """Decides which batches a row is joined with. Batch b has the rows b * delta .. (b + 1) * delta."""
 
     window: int
     delta: int
 
     def holds(self, batch: int, position: int) -> bool:
-        """Whether the batch's element has it when it comes to the row of this position."""
+        """Whether the batch's element still holds it when it processes the row at this position."""
 
 
 class Counting:
-    """Strategies by which elements know how many rows have arrived, more or less."""
+    """Strategies in which each element has a count of arrived rows, which may be outdated."""
 
     window: int
     delta: int
     elements: int
 
     def known(self, element: int, position: int) -> int:
-        """How many rows an element believes to have arrived before this one."""
+        """The number of rows before this one, as far as the element knows."""
         raise NotImplementedError
 
     def holds(self, batch: int, position: int) -> bool:
@@ -51,7 +51,7 @@ class Counting:
         return end <= position and end > self.known(batch % self.elements, position) - self.window + 1
 
     def mean_difference(self, rows: int, step: int = 1) -> float:
-        """By how many rows the elements other than the first are behind, on average over every `step`-th row."""
+        """The average lag in rows of all elements except the first, over every `step`-th row."""
         behind = [
             position - self.known(element, position)
             for position in range(self.window, rows, step)
@@ -62,7 +62,7 @@ class Counting:
 
 @dataclass(frozen=True)
 class Partitioner(Counting):
-    """Strategy A. Messages take as long as `lag` rows."""
+    """Strategy A. A message takes as long as `lag` rows take to arrive."""
 
     window: int
     delta: int
@@ -72,13 +72,13 @@ class Partitioner(Counting):
     def known(self, element: int, position: int) -> int:
         merged = position // self.delta
         told = max(0, position - self.lag) // self.delta
-        own = sum(batch % self.elements == element for batch in range(told, merged))  # these it knows at once
+        own = sum(batch % self.elements == element for batch in range(told, merged))  # known at once
         return (told + own) * self.delta
 
 
 @dataclass(frozen=True)
 class DistributedCache(Counting):
-    """Strategy B; intervals in rows, those of the authors' code."""
+    """Strategy B; intervals in rows, as in the authors' code."""
 
     window: int
     delta: int
@@ -111,7 +111,7 @@ class Replacement:
 
 
 class Outcome(NamedTuple):
-    """Pairs of a probing row and a merged one."""
+    """Numbers of pairs of a probing row and a merged row."""
 
     expected: int
     lost: int
@@ -119,7 +119,7 @@ class Outcome(NamedTuple):
 
 
 def simulate_state(query: Query, sides: Words, keys: Floats, strategy: Strategy, *, exact: bool) -> Outcome:
-    """Probe what the elements hold with every row; `exact`: filter what is found by position."""
+    """Probe the batches of all elements with every row; `exact`: filter matches by position."""
     expected = lost = false = 0
     batches: dict[tuple[int, Side], PoBatch] = {}
     first, delta, work = 0, strategy.delta, Work()
@@ -140,7 +140,7 @@ def simulate_state(query: Query, sides: Words, keys: Floats, strategy: Strategy,
             held = strategy.holds(batch, position)
             if not needed and not held:
                 if (batch + 1) * delta <= oldest and batch == first:
-                    first += 1  # neither held nor needed again
+                    first += 1  # no longer held or needed
                 elif batch * delta > position + delta:
                     break
                 continue

@@ -1,13 +1,13 @@
-"""A window in two parts: small B+-trees for what is new, a list of immutable batches for the rest.
+"""A window in two parts: small B+-trees for new rows, and a list of immutable batches for the rest.
 
     arriving rows -> [ mutable: B+-trees ] --every delta positions--> [ batch ] [ batch ] [ batch ] -> dropped whole
 
-Batches are cut by position of arrival, so both streams and all predicates cut at the same row. While a batch is being
-built, for as long as `merge_arrivals` further rows take to arrive, rows probe the new trees and the older batches at
-once and wait in a queue; when the batch is ready, the queue probes it alone. So every row meets every batch once.
+Batches are cut by position of arrival, so both streams and all predicates cut at the same row. Building a batch takes
+as long as `merge_arrivals` further rows take to arrive. These rows probe the new trees and the older batches at once,
+and are queued; when the batch is ready, the queued rows probe it. So every row probes every batch once.
 
 SPO-Join, sections 3.1 to 3.4. Deviations: merged at delta rows, not at delta + 1 as printed; batches are cut by
-position, not by counters of each processing element; what a late drop leaves is filtered exactly.
+position, not by counters of each processing element; rows of batches that are dropped late are filtered exactly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dovetail.core.rows import Side
 
 
 class Span(NamedTuple):
-    """Positions first .. end, without the end."""
+    """Positions first .. end, excluding the end."""
 
     first: int
     end: int
@@ -56,7 +56,7 @@ class TwoPart:
         self.batches: deque[Batch] = deque()
         self.unpublished: Batch | None = None
         self.largest_mutable = 0
-        self.largest_merge = 0  # keys moved in one
+        self.largest_merge = 0  # keys moved in one merge
         self.mutable_work = Work()
         self._build = build
         self._new_trees: Callable[[], Trees] = lambda: Trees(query, order, intersection)
@@ -89,7 +89,7 @@ class TwoPart:
         return np.concatenate(found)
 
     def publish(self) -> Batch | None:
-        """The batch that was being built joins the list."""
+        """Add the batch that was being built to the list."""
         ready, self.unpublished = self.unpublished, None
         if ready is not None:
             self.batches.append(ready)
@@ -150,7 +150,7 @@ class TwoPartJoin(WindowJoin):
                 self._publish()
 
     def _merged(self) -> None:
-        """New batches have just been built on both sides."""
+        """Called when new batches have been built on both sides."""
 
     def _publish(self) -> Pairs:
         ready = [index.publish() for index in self.indexes[: len(self._structures())]]

@@ -1,14 +1,14 @@
-"""Exact windows over rows, for every structure that can store rows and find partners.
+"""Exact windows over rows, for any structure that stores rows and finds partners.
 
-    arrive(side, row)   advance: structures merge, archive and forget, each in its own way
-                        probe the other side's structure, keep what is still in the window: results
-                        insert into the own side's structure
+    arrive(side, row)   advance: structures merge, archive and drop rows, each in its own way
+                        probe the other side's structure and keep the matches still in the window: results
+                        insert into the structure of the row's own side
 
 A pair is a result iff its positions in the order of arrival, both streams counted together, differ by less than the
-window, so both rows are in it when the later one arrives. A row with a null or NaN counts for positions and matches
-nothing. A structure may forget late, in whole batches: what it finds is filtered exactly, and `false_candidates` says
-how many results would have been false otherwise. In a self-join a row is stored once and probes twice, as the left row
-and as the right one, before it is stored: it never meets itself.
+window, so both rows are in it when the later one arrives. A row with a null or NaN counts for positions but matches
+nothing. A structure may drop rows late, in whole batches: its matches are filtered exactly, and `false_candidates`
+counts the results that would have been false otherwise. In a self-join a row probes twice, as the left and as the right
+row, before it is stored once, so it is never paired with itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dovetail.core.rows import Side
 
 
 class Pairs(NamedTuple):
-    """Results, by position of arrival."""
+    """Results as pairs of positions of arrival."""
 
     left: Words
     right: Words
@@ -38,7 +38,7 @@ class Index(Protocol):
     """Rows of one stream, by position."""
 
     def advance(self, position: int, oldest: int, counts: Counts) -> None:
-        """A row arrives at `position`; nothing before `oldest` is in the window any more."""
+        """A row arrives at `position`; rows before `oldest` are no longer in the window."""
 
     def insert(self, position: int, keys: Floats, counts: Counts) -> None: ...
 
@@ -47,14 +47,14 @@ class Index(Protocol):
 
     @property
     def declared_bytes(self) -> int:
-        """What the structure needs, without room for growth."""
+        """The bytes that the structure needs, without spare capacity."""
 
 
 class StreamJoin(Protocol):
-    """What experiments run."""
+    """The interface that experiments use."""
 
     def arrive(self, side: Side, row: Sequence[float | None]) -> Pairs:
-        """The results that become known with this row, which has one key per predicate."""
+        """The results that are known after this row, which has one key per predicate."""
 
     def finish(self) -> Pairs:
         """The results still outstanding when the streams end."""
@@ -64,7 +64,7 @@ class StreamJoin(Protocol):
 
 
 class WindowJoin:
-    """Two structures, one for a self-join, and the rule of the window."""
+    """Two structures (one for a self-join), and the window."""
 
     def __init__(self, query: Query, window: int, index: Callable[[Query], Index]) -> None:
         if window < 1:
@@ -91,7 +91,7 @@ class WindowJoin:
         return self._take(side, row, self._roles(side))
 
     def load(self, side: Side, row: Sequence[float | None]) -> None:
-        """As `arrive`, without looking for results: to fill a window before anything is measured."""
+        """Like `arrive`, but does not search for results: fills a window before a measurement."""
         self._take(side, row, ())
 
     def finish(self) -> Pairs:
@@ -126,7 +126,7 @@ class WindowJoin:
         return self._results(role, position, keys, found)
 
     def _results(self, role: Side, position: int, keys: Floats, found: Words) -> Pairs:
-        """What is in the window and satisfies the remaining predicates."""
+        """The matches that are in the window and satisfy the remaining predicates."""
         current = found[found > position - self.window]
         self.false_candidates += len(found) - len(current)
         if len(keys) > INDEXED:
@@ -137,7 +137,7 @@ class WindowJoin:
 
 
 def join_pairs(found: Sequence[Pairs]) -> Pairs:
-    """All of them in one."""
+    """All results in one object."""
     if len(found) == 1:
         return found[0]
     return Pairs(*(np.concatenate(rows) for rows in zip(*found, strict=True))) if found else NO_PAIRS

@@ -1,4 +1,4 @@
-"""What a join has done, in operations that do not depend on the machine."""
+"""Counts the work of a join, in operations that do not depend on the machine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Work:
 
     @property
     def touched(self) -> int:
-        """All but comparisons, of which a scan needs one per key and a lookup a few."""
+        """Everything except comparisons: a scan needs one per key, a lookup a few."""
         return self.total - self.comparisons
 
     @property

@@ -1,1 +1,1 @@
-"""A benchmark of joins without equal keys. README.md says what it measures and how to run it."""
+"""A benchmark of joins without equal keys. README.md describes what it measures and how to run it."""

@@ -26,19 +26,19 @@ def main(arguments: list[str] | None = None) -> None:
         prog="python -m benchmarks.nonequi", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run cases; entries that the file has are not run again")
-    run.add_argument("--rows", type=int, nargs="+", default=[100_000], help="sizes")
+    run = commands.add_parser("run", help="run cases; entries that are already in the file are not run again")
+    run.add_argument("--rows", type=int, nargs="+", default=[100_000], help="sizes of the tables")
     run.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=", ".join(CASES))
     run.add_argument(
         "--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), metavar="NAME",
         help=", ".join(CONTENDERS),
     )  # fmt: skip
     run.add_argument("--outputs", nargs="+", choices=OUTPUTS, default=list(OUTPUTS))
-    run.add_argument("--runs", type=int, default=3, help="of each entry, in one process; the page has medians")
+    run.add_argument("--runs", type=int, default=3, help="runs of each entry, in one process; the page shows medians")
     run.add_argument("--cpu", type=float, default=Limits.cpu_s, help="CPU seconds that a run may take")
-    run.add_argument("--memory", type=float, default=Limits.memory_bytes / 1e9, help="gigabytes that it may take")
-    run.add_argument("--data", type=Path, default=DATA, help="where the tables are kept")
-    run.add_argument("--json", type=Path, required=True, help="the file for the figures")
+    run.add_argument("--memory", type=float, default=Limits.memory_bytes / 1e9, help="gigabytes that a run may take")
+    run.add_argument("--data", type=Path, default=DATA, help="directory for the tables")
+    run.add_argument("--json", type=Path, required=True, help="the output file for the figures")
     page = commands.add_parser("page", help="write docs/nonequi.md and its plots")
     page.add_argument("json", type=Path, help="the figures of a run")
     given = parser.parse_args(arguments)

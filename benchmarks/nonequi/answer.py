@@ -1,7 +1,7 @@
-"""What the answers of all contenders are compared by: the number of rows, and a sum over them in any order.
+"""Compares the answers of contenders by the number of rows and a checksum that does not depend on their order.
 
-The sum is of (left + 1) * (right + 2) modulo a prime, so that a row of one side beside a wrong one of the other changes
-it, and so that it fits into 64 bits. A missing right value counts as -1.
+The checksum is the sum of (left + 1) * (right + 2) modulo a prime: a wrong pairing of rows changes it, and it fits into
+64 bits. A missing right value counts as -1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PRIME = 1_000_003
 
 class Answer(NamedTuple):
     rows: int
-    checksum: int | None  # None where rows were only counted
+    checksum: int | None  # None if rows were only counted
 
 
 def checked_columns(question: Question) -> tuple[str, str | None]:
@@ -33,7 +33,7 @@ def checked_columns(question: Question) -> tuple[str, str | None]:
 
 
 def checksum_sql(question: Question) -> str:
-    """Two columns of the query that has the answer, for systems whose results stay where they are."""
+    """Two columns of a query that computes the answer, for systems that keep their results on their side."""
     left, right = checked_columns(question)
     other = f"coalesce({right}, -1)" if right else "-1"
     return f"count(*), coalesce(sum((coalesce({left}, -1) + 1) * ({other} + 2) % {PRIME}), 0)"
@@ -47,7 +47,7 @@ def answer_of(result: pa.Table, question: Question) -> Answer:
 
 
 def _integers(column: Any) -> np.ndarray:
-    """Some systems return floats where values are missing."""
+    """Convert to integers: some systems return floats if values are missing."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_floating(column.type):

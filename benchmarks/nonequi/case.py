@@ -1,4 +1,4 @@
-"""A case: its tables, and what is asked of them."""
+"""A case: its tables, and the question about them."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Case:
     name: str
     title: str
     generate: Generate
-    """Tables of a size, which is the number of rows of the left one, and which the number of results grows with."""
+    """Generates the tables. The size is the number of left rows; the number of results grows with it."""
     question: Question
     source: str = ""
-    """Where the case is from, if it is not ours."""
+    """The origin of the case, if it is not ours."""
     rows: int | None = None
-    """The size, if it has only one."""
+    """The size, if there is only one."""
     bin_width: int = 0
-    """About how far apart partners are: for bins that are made by hand."""
+    """The approximate distance between partners, for hand-written queries with bins."""
     only_counted: bool = False
-    """Whether there are too many results to put them together."""
+    """Whether there are too many results to produce them all."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """To count the results makes sense only where they are not one or k for each left row."""
+        """Counting is only useful if the result does not have a fixed number of rows per left row."""
         if self.only_counted:
             return ("count",)
         counted = not isinstance(self.question, AsOf | Nearest | WindowSums | Streams)
@@ -51,7 +51,7 @@ class Case:
 
 
 def write_tables(case: Case, rows: int, directory: Path) -> Files:
-    """Parquet files of the tables; they are kept from run to run."""
+    """Write the tables to Parquet files, which are kept for later runs."""
     place = directory / f"{case.name}-{rows}"
     files = Files(place / "left.parquet", place / "right.parquet")
     if not files.right.exists():

@@ -1,10 +1,10 @@
-"""One run of one contender, in a process of its own: `python -m benchmarks.nonequi.child ENTRY`.
+"""Runs one contender in a separate process: `python -m benchmarks.nonequi.child ENTRY`.
 
     load small tables, run once -> load the tables -> run -> compare -> measured.json
-                                                       ^ what is measured
+                                                       ^ measured
 
-ENTRY is a directory with task.json. Each phase is appended to the file `phases`, so that the process that has started
-this one knows which limit applies.
+ENTRY is a directory with task.json. Each phase is appended to the file `phases`, so that the parent process knows which
+limit applies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.nonequi.cases import CASES
 from benchmarks.nonequi.contender import Contender
 from benchmarks.nonequi.contenders import find
 
-SLOW_S = 5.0  # CPU seconds; what takes longer runs once
+SLOW_S = 5.0  # CPU seconds; slower queries run once
 
 
 class Task(NamedTuple):

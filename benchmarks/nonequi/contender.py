@@ -1,4 +1,4 @@
-"""What a contender is asked to do. Modules of contenders can be imported where their packages are not installed."""
+"""The interface of contenders. Their modules can be imported even if their packages are not installed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from benchmarks.nonequi.case import Case, Files
 class Contender(ABC):
     title: ClassVar[str]
     environment: ClassVar[str] = "tables"
-    """The virtual environment that has its packages."""
+    """The virtual environment with its packages."""
     packages: ClassVar[tuple[str, ...]]
-    """The distributions whose versions are recorded; the first is the contender itself."""
+    """The distributions whose versions are recorded, the contender itself first."""
     needs: ClassVar[str] = "`make bench-nonequi` installs it"
-    """What it takes to install it."""
+    """How to install it."""
     first_by: ClassVar[str]
-    """How it is asked for the first rows."""
+    """How the first rows are requested."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -28,26 +28,26 @@ class Contender(ABC):
     @classmethod
     @abstractmethod
     def cannot(cls, case: Case) -> str | None:
-        """Why it has no answer to this case; None if it has one."""
+        """The reason why it cannot run this case; None if it can."""
 
     @abstractmethod
     def load(self, files: Files) -> None:
-        """Bring the tables into the contender's own form. Is not measured."""
+        """Load the tables into the contender's own format. Not measured."""
 
     @abstractmethod
     def rows(self) -> Any:
-        """The whole result, in the contender's own form."""
+        """The whole result, in the contender's own format."""
 
     def count(self) -> int:
-        """How many rows the result has."""
+        """The number of rows of the result."""
         return len(self.rows())
 
     @abstractmethod
     def first(self, rows: int) -> int:
-        """Get these many rows of the result, whichever; return how many there were."""
+        """Get any `rows` rows of the result, or all if there are fewer. Returns how many there were."""
 
     def answer(self, result: Any) -> Answer:
-        """What the result of `rows` is compared by. Is not measured."""
+        """The answer by which results of `rows` are compared. Not measured."""
         return answer_of(self.arrow(result), self.case.question)
 
     def arrow(self, result: Any) -> pa.Table:

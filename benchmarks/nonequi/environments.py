@@ -1,4 +1,4 @@
-"""Virtual environments of the contenders: their packages exclude each other, so they have several. `make` makes them.
+"""Virtual environments of the contenders. `make` creates several, because some packages conflict.
 
 tables       systems that join tables in process
 polars_bio   needs earlier releases of Polars and pyarrow

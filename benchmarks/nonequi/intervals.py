@@ -1,6 +1,6 @@
-"""Which cases libraries of genomic intervals can run: overlaps, and points as intervals of length 1.
+"""The cases that libraries for genomic intervals can run: overlaps, and points as intervals of length 1.
 
-Their tables have a column for the chromosome; without a key all rows are on one.
+Their tables have a chromosome column; without a key all rows are on the same chromosome.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ONLY = "knows intervals only"
 
 
 def interval_columns(case: Case) -> tuple[tuple[str, str], tuple[str, str]] | None:
-    """Start and end of each side; None if the case is not one of intervals. The end of a point is `l_end`."""
+    """Start and end columns of each side; None if the case has no intervals. The end of a point is `l_end`."""
     match case.question:
         case Pairs((*keys, Overlap(left_start, left_end, right_start, right_end))) if len(keys) == len(_keys(case)):
             return (left_start, left_end), (right_start, right_end)
@@ -23,7 +23,7 @@ def interval_columns(case: Case) -> tuple[tuple[str, str], tuple[str, str]] | No
 
 
 def chromosome_columns(case: Case) -> tuple[str | None, str | None]:
-    """The equal keys of both sides."""
+    """The key columns of both sides."""
     return next(((key.left, key.right) for key in _keys(case)), (None, None))
 
 

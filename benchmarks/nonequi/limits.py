@@ -1,4 +1,4 @@
-"""Run a child within limits of CPU time, memory, and time by the clock, which counts only while nothing else does."""
+"""Runs a child process within limits on CPU time, memory and elapsed time; the last is for processes that hang."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Limits:
     cpu_s: float = 60.0
     """CPU seconds that a run may use."""
     memory_bytes: int = 8 * 10**9
-    """What the process and all that it has started may hold."""
+    """The memory of the process and its descendants."""
     wall_factor: float = 20.0
-    """A run may take this many times as long by the clock: for systems that wait, and where others need the cores."""
+    """Limit of the elapsed time of a run, in multiples of `cpu_s`: allows for waiting and for a busy machine."""
     prepare_s: float = 900.0
-    """By the clock, for all that is not measured."""
+    """Limit of the elapsed time of everything that is not measured."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child has ended: `excess` is the limit that it exceeded, `last_line` what it said of its failure."""
+    """How a child ended: `excess` is the limit that it exceeded, `last_line` the last line of its output."""
 
     excess: str | None
     code: int
@@ -39,7 +39,7 @@ class Ended:
 
 
 def run_within(command: Sequence[str], cwd: Path, phases: Path, limits: Limits) -> Ended:
-    """`phases` is a file to which the child appends a line with the name of each phase that it enters."""
+    """Run the command. `phases` is a file to which the child appends a line with the name of each phase it enters."""
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(command, cwd=cwd, stdout=said, stderr=said, start_new_session=True)
         try:
@@ -67,7 +67,7 @@ def _watch(child: subprocess.Popen[bytes], phases: Path, limits: Limits) -> str 
 
 
 def exceeded(phase: str, wall_s: float, cpu_s: float, processes: Processes, limits: Limits) -> str | None:
-    """Which limit is exceeded, in words."""
+    """A description of the limit that is exceeded, if any."""
     if sum(process.resident_bytes for process in processes.values()) > limits.memory_bytes:
         return f"memory: more than {limits.memory_bytes / 1e9:g} GB"
     if phase != "run":
@@ -80,7 +80,7 @@ def exceeded(phase: str, wall_s: float, cpu_s: float, processes: Processes, limi
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child and all that it has started: they are a session of their own, but for what has left it."""
+    """Kill the child's session, and descendants that have left the session."""
     others = set(tree(child.pid)) - {child.pid}
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)

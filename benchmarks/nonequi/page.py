@@ -1,4 +1,4 @@
-"""The page of the documentation: what a run has found, losses first, from its JSON and from reasons.toml."""
+"""Writes the page of the documentation from the JSON of a run and from reasons.toml: losses first."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Loss(NamedTuple):
 
 
 class Figures:
-    """Entries of a run by what they are of."""
+    """The entries of a run, by case, size, output and contender."""
 
     def __init__(self, found: Mapping[str, Any]) -> None:
         self.run = found
@@ -84,7 +84,7 @@ class Figures:
 
 
 def losses(figures: Figures) -> list[Loss]:
-    """Where another contender takes less CPU time, the largest ratio first."""
+    """Cases in which another contender takes less CPU time, the largest ratio first."""
     found = []
     for case, rows in figures.cases():
         for league in LEAGUES:
@@ -154,7 +154,7 @@ def _opening(figures: Figures) -> str:
 
 
 def prose(text: str) -> str:
-    """A paragraph on one line."""
+    """A paragraph joined into one line."""
     return " ".join(text.split())
 
 
@@ -219,13 +219,13 @@ def _has_figure(figures: Figures, output: str, name: str) -> bool:
 
 
 def _has_run(figures: Figures, output: str, name: str) -> bool:
-    """Whether it was tried: it has figures, or has failed."""
+    """Whether it was run: it has figures, or has failed."""
     entries = (figures.entries.get((case, rows, output, name)) for case, rows in figures.cases())
     return any(entry is not None and "cannot" not in entry and "absent" not in entry for entry in entries)
 
 
 def _cell(figures: Figures, case: str, rows: int, output: str, name: str) -> str:
-    """CPU seconds, a word that says why there are none, or nothing if it has not been run."""
+    """CPU seconds, a word for the reason why there are none, or nothing if it was not run."""
     entry = figures.entries.get((case, rows, output, name))
     if entry is None:
         return ""
@@ -336,7 +336,7 @@ def _method(figures: Figures) -> str:
 def _points(figures: Figures, output: str) -> tuple[str, dict[str, dict[str, float]], dict[str, str]]:
     """For a plot: its title, seconds by case and contender, and the names of contenders."""
     sizes = Counter(entry["rows"] for entry in figures.measured if not CASES[entry["case"]].rows)
-    rows = max(sizes, key=lambda size: sizes[size], default=0)  # the size of most figures
+    rows = max(sizes, key=lambda size: sizes[size], default=0)  # the most frequent size
     points: dict[str, dict[str, float]] = {}
     for case, size in figures.cases():
         if size != rows:

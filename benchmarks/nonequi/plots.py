@@ -1,4 +1,4 @@
-"""A plot of CPU seconds: a line for each case, a dot for each contender, on a logarithmic axis."""
+"""Plots CPU seconds: a line for each case, a dot for each contender, on a logarithmic axis."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def draw(title: str, points: Mapping[str, Mapping[str, float]], names: Mapping[s
         y = TOP + LINE * number + LINE / 2
         shapes.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{FAINT}" stroke-dasharray="2 3"/>')
         shapes.append(_text(LEFT - 10, y + 4, case, anchor="end", size=13))
-        # Ours is drawn last, on top of the others.
+        # Ours are drawn last, on top of the others.
         order = sorted(line, key=lambda name: name in ("dovetail", "dovetail_spark"))
         shapes += [_dot(x(line[name]), y, name, f"{names[name]}: {line[name]:.3g} s") for name in order]
     for number, name in enumerate(shown):

@@ -1,7 +1,7 @@
-"""What a case asks for, in a neutral form from which each contender writes its own query.
+"""The question of a case, in a neutral form from which each contender builds its own query.
 
-A condition is a list of terms that all have to hold. Columns of the left table begin with `l_`, those of the right one
-with `r_`, so that no system has to rename any. `l_id` and `r_id` number the rows.
+A condition is a list of terms that all have to hold. Names of left columns begin with `l_`, those of right columns with
+`r_`, so that no system has to rename them. `l_id` and `r_id` number the rows.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Term = Compare | Within | Overlap | Band | EitherEqual | SumModulo
 
 @dataclass(frozen=True)
 class Pairs:
-    """All pairs that fulfil the terms; with how = "left" also rows without a partner, "left_anti" only these."""
+    """All pairs that satisfy the terms; with how = "left" also left rows without a partner, "left_anti" only these."""
 
     terms: tuple[Term, ...]
     how: str = "inner"
@@ -74,7 +74,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class AsOf:
-    """Each left row with the last right row up to its time, of the same key if there is one."""
+    """Each left row with the last right row up to its time; with a key, among rows of the same key."""
 
     left_time: str
     right_time: str
@@ -83,7 +83,7 @@ class AsOf:
 
 @dataclass(frozen=True)
 class Nearest:
-    """Each left point with the k right points that are nearest."""
+    """Each left point with the k nearest right points."""
 
     left: tuple[str, str]
     right: tuple[str, str]
@@ -92,7 +92,7 @@ class Nearest:
 
 @dataclass(frozen=True)
 class WindowSums:
-    """For each left row the number of its partners, n, and the sum of their values, total; null without any."""
+    """For each left row the number of its partners, `n`, and the sum of their values, `total`; null if it has none."""
 
     terms: tuple[Term, ...]
     value: str
@@ -100,7 +100,7 @@ class WindowSums:
 
 @dataclass(frozen=True)
 class Streams:
-    """All pairs of two streams of files."""
+    """All pairs of rows of two streams of files."""
 
     terms: tuple[Term, ...]
     files: int
@@ -110,7 +110,7 @@ Question = Pairs | AsOf | Nearest | WindowSums | Streams
 
 
 def comparisons(terms: Iterable[Term]) -> list[Compare] | None:
-    """The same as comparisons of columns; None if they cannot be written so."""
+    """The terms as comparisons of columns; None if that is not possible."""
     found: list[Compare] = []
     for term in terms:
         match term:

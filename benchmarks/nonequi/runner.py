@@ -1,12 +1,12 @@
-"""Run entries: a contender on a case, at a size, for an output. Each is a fresh process within limits.
+"""Runs entries: a contender on a case, at a size, for an output. Each runs in a fresh process, within limits.
 
-An entry has figures, or one word that says why it has none, with details:
+An entry has figures, or one word for the reason why it has none, with details:
 
-    cannot   the system has nothing for this case
+    cannot   the system does not support this case
     absent   its package is not installed here
     time, memory   a limit was exceeded
     error    it raised an exception
-    wrong    its answer is not that of the others
+    wrong    its answer differs from that of the others
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run_all(
     file: Path,
     report: Callable[[Entry], None],
 ) -> dict[str, Any]:
-    """All of these entries. The file is written after each, so that nothing is lost; entries that it has are kept."""
+    """Run all entries. The file is saved after each, so nothing is lost; entries that it already has are kept."""
     found: dict[str, Any] = read(file) if file.exists() else {"machine": describe_machine(), "entries": []}
     found |= {"limits": asdict(limits), "runs": runs}
     done = {key_of(entry) for entry in found["entries"]}
@@ -74,7 +74,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def write(found: dict[str, Any], file: Path) -> None:
-    """One line for each entry."""
+    """Write the file, one line per entry."""
     head = {name: value for name, value in found.items() if name != "entries"}
     lines = ",\n".join(json.dumps(entry) for entry in found["entries"])
     text = json.dumps(head, indent=1).removesuffix("\n}") + f',\n "entries": [\n{lines}\n]}}\n'
@@ -115,7 +115,7 @@ def _run(case: Case, entry: Entry, runs: int, limits: Limits, data: Path) -> Ent
 
 
 def outcome(ended: Ended, measured: Entry | None) -> Entry:
-    """What the child has measured, or why it has not."""
+    """The figures of the child, or the reason why there are none."""
     if ended.excess:
         word, _, detail = ended.excess.partition(": ")
         return {word: detail}
@@ -125,7 +125,7 @@ def outcome(ended: Ended, measured: Entry | None) -> Entry:
 
 
 def mark_wrong_answers(entries: Iterable[Entry]) -> None:
-    """Answers that differ from that of most contenders. Where as many say one thing as another, all of them."""
+    """Mark answers that differ from the most frequent one; if two are equally frequent, mark all."""
     groups: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in entries:
         entry.pop("wrong", None)

@@ -39,7 +39,7 @@ def _comparison(one: Compare) -> str:
 def select(question: Question, anti: str = "LEFT ANTI JOIN", plain: bool = False) -> str:
     """The query with all columns.
 
-    OR of equalities is a union of joins, which hash joins run; with `plain` it is one join.
+    OR of equalities becomes a union of joins, so that hash joins can be used; with `plain` it is one join.
     """
     match question:
         case WindowSums(terms, value):
@@ -59,7 +59,7 @@ def select(question: Question, anti: str = "LEFT ANTI JOIN", plain: bool = False
 
 
 def _without_earlier(pairs: tuple[tuple[str, str], ...], number: int) -> str:
-    """Pairs that are equal in this alternative and in none before it."""
+    """The query for pairs that are equal in this alternative, and in none of the earlier ones."""
     left, right = pairs[number]
     others = "".join(f" AND l.{a} <> r.{b}" for a, b in pairs[:number])
     return f"SELECT l.*, r.* FROM l JOIN r ON l.{left} = r.{right}{others}"

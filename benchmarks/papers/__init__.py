@@ -1,1 +1,1 @@
-"""What the papers claim, run again: `python -m benchmarks.papers [name …]` prints it beside what comes out here."""
+"""Reproduces the claims of papers: `python -m benchmarks.papers [name …]` prints printed and measured figures."""

@@ -1,6 +1,6 @@
-"""Try the claims of the papers behind the algorithms: what is printed, what comes out here, and a verdict.
+"""Check the claims of the papers behind the algorithms: the printed figures, the measured ones, and a verdict.
 
-Exit code 1 if a verdict is not the one in benchmarks/papers/expected.toml, 2 if the request is wrong.
+Exit code 1 if a verdict differs from benchmarks/papers/expected.toml, 2 if the request is wrong.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def build_parser() -> argparse.ArgumentParser:
     scales = "ci (minutes), small, or paper: the printed sizes, hours"
     parser.add_argument("--scale", choices=list(SCALES), default="ci", help=scales)
     parser.add_argument("--report", type=Path, help="an HTML file for all findings, with plots")
-    parser.add_argument("--json", type=Path, dest="json_file", help="a file for all findings, as JSON")
-    parser.add_argument("--workers", type=int, help="processes; by default one for each core")
-    parser.add_argument("--counted", action="store_true", help="only claims that are judged by counts, not by CPU time")
-    parser.add_argument("--seeds", type=int, help="instead of the scale's: two at ci, five otherwise")
+    parser.add_argument("--json", type=Path, dest="json_file", help="a JSON file for all findings")
+    parser.add_argument("--workers", type=int, help="number of processes; by default one per core")
+    parser.add_argument("--counted", action="store_true", help="only claims judged by counts, not by CPU time")
+    parser.add_argument("--seeds", type=int, help="number of seeds; by default two at ci, otherwise five")
     return parser
 
 

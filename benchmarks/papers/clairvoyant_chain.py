@@ -1,16 +1,16 @@
-"""The clairvoyant bound for MINER's chain of four: no policy can find more results while rows still arrive.
+"""The clairvoyant bound for MINER's chain of four: the most results any policy can find while rows still arrive.
 
     r1.a = r2.a AND r2.b = r3.b AND r3.c = r4.c        r2, r3: `rows` each, Zipf keys; r1, r4: every key once
 
-Rows come in random order, of all inputs at the same rate, so that r1 and r4 have ended when a small part of r2 and r3
-has come. Memory holds M rows. At a time t, let C be the chance that the partner in r1 of an arriving row of r2 is held,
-U(v) the held rows of r2 with b = v whose partner in r1 is held, and W(v) those whose partner is still to come (r3, r4:
-the same, by symmetry). Results come at the rate
+Rows arrive in random order, on all inputs at the same rate, so that r1 and r4 have ended when a small part of r2 and r3
+has arrived. Memory holds M rows. At time t, let C be the probability that the r1 partner of an arriving r2 row is held,
+U(v) the number of held rows of r2 with b = v whose r1 partner is held, and W(v) of those whose partner has not arrived
+(r3, r4: the same, by symmetry). Results are found at the rate
 
     2 rows C sum q(v) U(v)  +  2 sum W(v) U(v) / (time until r1 ends)
 
-U(v) is at most rows q(v) t C, W(v) at most rows q(v) t (1 - share of r1 that has come); both, and the keys of r1, are
-worth the more the more frequent they are, so that the best of each is held, and only how many of each is to be chosen.
+U(v) is at most rows q(v) t C, W(v) at most rows q(v) t (1 - share of r1 that has arrived). In each of these, and among
+the keys of r1, more frequent values are worth more, so the best of each kind are held and only their numbers are free.
 The best choice at every t, whatever was held before, integrated over t, is the bound.
 """
 
@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-STEPS = 60  # of time, before and after the short inputs have ended
-GRID = 50  # choices of each size
+STEPS = 60  # time steps, before and after the short inputs have ended
+GRID = 50  # number of choices for each size
 
 
 def chain_bound(key_shares: ArrayLike, rows: int, memory_rows: float) -> float:

@@ -1,7 +1,7 @@
-"""Diag-Join (Tables 6 to 9, Figs. 9, 10) beside GRACE and nested loops that count their transfers.
+"""Diag-Join (Tables 6 to 9, Figs. 9, 10) compared with GRACE and nested loops that count their transfers.
 
 Mishits, lookups and rows read are counted in runs on data like the paper's, with fewer rows in the printed number of
-pages. Phase 2 is GRACE, as in print: mishits are written, then joined with all of R1.
+pages. Phase 2 is GRACE, as in the paper: mishits are written, then joined with all of R1.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from dovetail.diag.clusteredness import measure
 from dovetail.sources.protocol import TableScan
 
 TABLES = 5
-ORDER, LINEITEM = Relation(1_500_000, ORDER_PAGES), Relation(6_001_215, LINEITEM_PAGES)  # in print
-MACHINES = {"with seeks": Machine(), "transfers only": Machine(seek=0.0)}  # what they cost is not printed
+ORDER, LINEITEM = Relation(1_500_000, ORDER_PAGES), Relation(6_001_215, LINEITEM_PAGES)  # as printed
+MACHINES = {"with seeks": Machine(), "transfers only": Machine(seek=0.0)}  # the paper prints no costs
 SECONDS = (  # Table 6: window, Diag-Join, GRACE
     (300, 557, 552), (400, 571, 544), (500, 441, 424), (600, 432, 424), (800, 396, 355), (1000, 333, 296),
     (1500, 284, 300), (2000, 231, 300), (2500, 194, 301), (3000, 129, 296), (3500, 127, 296), (4000, 126, 300),
@@ -49,7 +49,7 @@ def orders_of(scale: Scale) -> int:
 
 
 class _Experiment:
-    """Diag-Join with one window, and the others with the same memory."""
+    """Diag-Join with one window size, and the other joins with the same memory."""
 
     def __init__(self, scans: Scans, pages: int) -> None:
         self.one, self.many = paged(scans)
@@ -59,7 +59,7 @@ class _Experiment:
         self.results = scans[1].rows
 
     def diag_pages(self, *, coupled: bool = False) -> int:
-        """Phase 1 reads both once; mishits are written and read, or go to their partitions at once."""
+        """Phase 1 reads both once; mishits are written and read again, or written directly to their partitions."""
         read = sum(
             ceil(rows / relation.page_rows)
             for rows, relation in zip(self.diag.tally.passes, (self.one, self.many), strict=True)
@@ -77,7 +77,7 @@ class _Experiment:
         return len(self.one.keys) + self.diag.tally.lookups + (0 if phase_2 is None else phase_2.hashed)
 
     def _phase_2(self) -> Transfers | None:
-        """What GRACE does with as many rows as missed, whichever they are."""
+        """GRACE with as many rows as there were mishits; which ones does not matter."""
         if not self.diag.tally.mishits:
             return None
         return grace_join(self.one, self.many.part(self.many.keys[: self.diag.tally.mishits]), self.memory)
@@ -100,11 +100,11 @@ def against_others(scale: Scale) -> Iterator[Finding]:
     yield _coupled(said, tried)
 
 
-Ratios = dict[str, dict[int, float]]  # by unit and window: GRACE over Diag-Join
+Ratios = dict[str, dict[int, float]]  # by unit and window: GRACE divided by Diag-Join
 
 
 def _in_seconds(mishits: dict[int, float], machine: Machine) -> dict[int, float]:
-    """With the printed sizes and the mishits that were counted."""
+    """The ratio in seconds, for the printed sizes and the measured mishits."""
     costs = {pages: DiagCosts(ORDER, LINEITEM, pages, TABLES, machine) for pages in mishits}
     return {pages: cost.grace() / cost.diag(mishits[pages]) for pages, cost in costs.items()}
 
@@ -222,7 +222,7 @@ def _first_result(said: str, tried: _Experiment) -> Finding:
     finding = Finding("C-DG-10", said)
     read = tried.diag.first
     tables = ceil(TABLES / 2) * ceil(tried.memory / TABLES * tried.one.page_rows)
-    chunk = 1 << 15  # rows that the join reads at once: its page
+    chunk = 1 << 15  # rows that the join reads at once, as a page
     finding.judge("three tables of R1", f"{read[0]:,} of {len(tried.one.keys):,} rows", read[0] <= tables + 1024)
     finding.judge("one read of RN", f"{read[1]:,} of {len(tried.many.keys):,} rows", read[1] <= chunk)
     both = tried.one.pages + tried.many.pages
@@ -281,7 +281,7 @@ def theory(scale: Scale) -> Iterator[Finding]:
             f"{measured:.1%}, {expected:.1%}",
             abs(measured - expected) <= 0.013,
         )
-    deviation = 121 / 12**0.5 / 2406 * orders  # of uniformly 1 to 121 days
+    deviation = 121 / 12**0.5 / 2406 * orders  # standard deviation of uniformly 1 to 121 days
     for pages in (1000, 3000):
         rows = pages / ORDER_PAGES * orders
         measured, expected = run(scans, rows).mishits, normal_mishits(TABLES, round(rows / TABLES), deviation)

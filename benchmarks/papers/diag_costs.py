@@ -1,4 +1,4 @@
-"""The models of the Diag-Join paper: seconds, page transfers, and mishits where deviations are normal."""
+"""The cost models of the Diag-Join paper: seconds, page transfers, and mishits for normally distributed deviations."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Seconds, and pages of buffer."""
+    """The costs of a machine in seconds."""
 
     seek: float = 0.01  # T_k
-    transfer: float = 0.001  # T_t, a page
-    hash: float = 1e-6  # T_c, a row
-    find: float = 1e-6  # T_j, a row
+    transfer: float = 0.001  # T_t, per page
+    hash: float = 1e-6  # T_c, per row
+    find: float = 1e-6  # T_j, per row
 
     def pages(self, pages: float, at_once: float) -> float:
-        """(1): the cost of reading or writing a number of pages at a time."""
+        """(1): the cost of reading or writing pages, a number of them at a time."""
         return ceil(pages / max(1.0, at_once)) * self.seek + pages * self.transfer
 
 
@@ -62,7 +62,7 @@ class DiagCosts:
 
 
 def nested_loop_transfers(one: float, many: float, memory: float) -> float:
-    """Block-wise nested loop, the better side as the outer one."""
+    """Block-wise nested loop, with the cheaper choice of the outer side."""
     return min(outer + ceil(outer / (memory - 1)) * inner for outer, inner in ((one, many), (many, one)))
 
 
@@ -73,12 +73,12 @@ def break_even(one: float, many: float, *, coupled: bool = False) -> float:
 
 Floats = NDArray[np.float64]
 
-_P = 0.3275911  # Abramowitz and Stegun 7.1.26: right to 1.5e-7
+_P = 0.3275911  # Abramowitz and Stegun 7.1.26: accurate to 1.5e-7
 _A = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
 
 def normal_between(low: Floats, high: Floats, sigma: float) -> Floats:
-    """N(low, high, 0, sigma): how likely a normal deviation is in between (12)."""
+    """N(low, high, 0, sigma): the probability that a normal deviation is in between (12)."""
     return _cumulative(high / sigma) - _cumulative(low / sigma)
 
 
@@ -90,7 +90,7 @@ def _cumulative(x: Floats) -> Floats:
 
 
 def normal_mishits(tables: int, table_rows: int, sigma: float) -> float:
-    """The mean probability of a mishit where deviations are normal (18)."""
+    """The mean probability of a mishit if deviations are normal (18)."""
     before = tables // 2 * table_rows
     places = np.arange(before + 1, before + table_rows + 1, dtype=np.float64)
     window = tables * table_rows

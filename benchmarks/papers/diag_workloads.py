@@ -1,4 +1,4 @@
-"""Orders and their items in the order in which they came to be, as in the paper, and with other deviations."""
+"""Orders and their items in the order of creation, as in the paper, and with other deviations."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dovetail.execution.output import output_schema
 from dovetail.planning.plan import Choice, Diagonal, JoinPlan
 from dovetail.sources.protocol import Scan, TableScan
 
-DAYS = 2406  # of orders; what is ordered is shipped 1 to 121 days later
-ORDER_PAGES, LINEITEM_PAGES = 44_475, 189_635  # of 4 KB, at 1.5 million orders
+DAYS = 2406  # with orders; items are shipped 1 to 121 days after the order
+ORDER_PAGES, LINEITEM_PAGES = 44_475, 189_635  # of 4 KB, for 1.5 million orders
 WINDOWS = (300, 400, 500, 600, 800, 1000, 1500, 2000, 2500, 3000, 3500, 4000)  # pages of orders
 
 Scans = tuple[Scan, Scan]
 
 
 def orders_and_items(orders: int, seed: int = 0) -> Scans:
-    """Orders by date, one to seven items each by the date of shipping (TPC-D, section 5.1)."""
+    """Orders sorted by date, and one to seven items each, sorted by shipping date (TPC-D, section 5.1)."""
     rng = np.random.default_rng(seed)
     day = np.sort(rng.integers(0, DAYS, orders))
     keys = rng.permutation(orders)
@@ -36,7 +36,7 @@ def orders_and_items(orders: int, seed: int = 0) -> Scans:
 
 
 def deviating(orders: int, ratio: int, sigma: float, seed: int = 0) -> Scans:
-    """Partners at normal deviations from their expected place; the ends are far away from each other's window."""
+    """Partners at normally distributed deviations from their expected position, none beyond the ends."""
     rng = np.random.default_rng(seed)
     expected = np.arange(orders * ratio) // ratio
     at = expected + rng.normal(0, sigma, len(expected)).round().astype(np.int64)
@@ -52,7 +52,7 @@ def shuffled(orders: int, seed: int = 0) -> Scans:
 
 
 def paged(scans: Scans) -> tuple[Paged, Paged]:
-    """Their keys in as many pages as Order and Lineitem have in print, however few rows that is for a page."""
+    """The keys, in the printed number of pages of Order and Lineitem, however few rows per page that gives."""
     one, many = (
         Paged(np.asarray(scan.to_table()["k"]), scan.rows / pages)
         for scan, pages in zip(scans, (ORDER_PAGES, LINEITEM_PAGES), strict=True)
@@ -61,7 +61,7 @@ def paged(scans: Scans) -> tuple[Paged, Paged]:
 
 
 class Run(NamedTuple):
-    """What a join along the diagonal did; `first`: rows of R1 and RN that had been read when the first result came."""
+    """The counters of a Diag-Join; `first`: rows of R1 and RN that had been read at the first result."""
 
     rows: int
     tally: Tally

@@ -1,6 +1,6 @@
-"""DINER on prices and temperatures (Figs. 7, 8, 9, 13, Table 4): on data like the paper's, whose addresses are dead.
+"""DINER on prices and temperatures (Figs. 7, 8, 9, 13, Table 4), with similar data: the paper's links are dead.
 
-Real prices and temperatures of other days stand beside them, where they are at hand.
+Where available, real prices and temperatures of other days are shown for comparison.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from dovetail.testing.clock import ClockedRun, Costs
 from dovetail.testing.workload import Workload
 
 MEMORY = (0.05, 0.10, 0.15, 0.20)
-TABLE_4 = ((0.49, 0.58), (0.72, 0.82), (0.24, 0.29))  # at 15 and 20 % of memory
-FREE = Costs(0, 0, 0, 0, 0, 0, 0)  # work takes no time: what is compared are results by arrivals
+TABLE_4 = ((0.49, 0.58), (0.72, 0.82), (0.24, 0.29))  # with 15 and 20 % memory
+FREE = Costs(0, 0, 0, 0, 0, 0, 0)  # work takes no time: results are compared by arrivals
 POINTS = 10
 BAND = "abs(l.k - r.k) < 5"
 PMJ = Contender("PMJ", "pmj", {"first_rows": None})
@@ -45,7 +45,7 @@ Make = Callable[[int], Workload]
 
 
 def surrogates(scale: Scale) -> dict[str, tuple[Make, int]]:
-    """By name: data from a seed, and how many rows each side has."""
+    """By name: a function from a seed to the data, and the number of rows per side."""
     sizes = scale.pick((9000, 5000, 0), (9000, 10_355, 22_784), (45_000, 10_355, 22_784))
     found: dict[str, tuple[Make, int]] = {
         "weather": (partial(weather_like, sizes[0]), sizes[0]),
@@ -62,7 +62,7 @@ def over_time(scale: Scale) -> Iterator[Finding]:
     contenders = [DINER, XJOIN, HMJ, RPJ]
     for name, (make, rows) in surrogates(scale).items():
         setting = Setting(rows, blocks=_blocks(scale))
-        behind = dict.fromkeys((each.title for each in contenders[1:]), 0)  # points, in the worst seed
+        behind = dict.fromkeys((each.title for each in contenders[1:]), 0)  # number of points, for the worst seed
         courses = []
         for seed in scale.seeds:
             curves = {each.title: _curve(each, make(seed), setting) for each in contenders}
@@ -83,7 +83,7 @@ def over_time(scale: Scale) -> Iterator[Finding]:
 
 
 def _curve(contender: Contender, line: Workload, setting: Setting) -> list[int]:
-    """Results when a tenth, two tenths ... of all rows have arrived. Memory overflows before the first of them."""
+    """Results after a tenth, two tenths … of all arrivals. Memory overflows before the first of these points."""
     run = run_of(contender, line, setting, costs=FREE)
     _, times = line.merged()
     return [run.results_at(float(times[len(times) * part // POINTS - 1])) for part in range(1, POINTS + 1)]
@@ -140,7 +140,7 @@ def by_memory(scale: Scale) -> Iterator[Finding]:
 
 
 def _gain(ours: list[ClockedRun], lines: list[Workload], other: Contender, setting: Setting) -> list[float]:
-    """Results of DINER's runs over those of another on the same lines."""
+    """Results of DINER divided by those of another operator on the same arrivals."""
     theirs = (run_of(other, line, setting).online for line in lines)
     return [run.online / max(1, results) for run, results in zip(ours, theirs, strict=True)]
 
@@ -178,7 +178,7 @@ def band(scale: Scale) -> Iterator[Finding]:
         finding.judge(
             f"{name}: more than PMJ", f"{diner} and {pmj}", all(r["DINER"].share > r["PMJ"].share for r in runs)
         )
-        if scale.with_shares and scale.name != "ci":  # where 5 % of the bytes are less than the least budget
+        if scale.with_shares and scale.name != "ci":  # at ci, 5 % of the bytes are less than the smallest budget
             finding.shares.append(shares_of(f"{name}, {BAND}", make(0), setting, auto=PMJ, on=BAND))
         shuffled = _banded(PMJ, _shuffled(make(0)), setting)
         pairs = 1 / setting.memory
@@ -201,5 +201,5 @@ def _shuffled(line: Workload) -> Workload:
 
 
 def _blocks(scale: Scale) -> int:
-    """In which memory is."""
+    """The number of blocks that memory is divided into."""
     return scale.pick(20, 40, 200)

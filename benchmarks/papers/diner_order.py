@@ -1,4 +1,4 @@
-"""DINER where rows come in an order of their own (Fig. 14), and where one relation is small (Fig. 18)."""
+"""DINER with partially sorted rows (Fig. 14), and with one small relation (Fig. 18)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def unequal_sizes(scale: Scale) -> Iterator[Finding]:
         "C-DN-14",
         f"{setting.rows:,} rows and a part of it, memory {setting.memory_rows:,} rows, {scale.seed_count} seeds",
     )
-    shares: dict[str, list[list[float]]] = {each.title: [] for each in contenders}  # of each size and seed
+    shares: dict[str, list[list[float]]] = {each.title: [] for each in contenders}  # by size and seed
     for size in sizes:
         lines = [unequal(size, seed, setting) for seed in scale.seeds]
         for each in contenders:

@@ -1,7 +1,7 @@
-"""DINER's experiments, at their size or at a fraction of it: the same shares of memory, fewer rows.
+"""DINER's experiments, at the printed size or a fraction of it: the same shares of memory, fewer rows.
 
-All operators have the same memory in all. The hash joins divide their values into 20 partitions, by value modulo
-20 as in RPJ's paper: keys are replaced by others in the same order that our hash puts there.
+All operators have the same total memory. The hash joins divide values into 20 partitions, by value modulo 20 as in
+RPJ's paper: keys are replaced, preserving order, by keys that our hash function assigns to these partitions.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from dovetail.testing.workload import Workload
 Words = NDArray[np.int64]
 
 PARTITIONS = 20
-CANDIDATES = 1000  # keys among which one with the right partition is sought
+CANDIDATES = 1000  # keys tried to find one with the right partition
 HASHED = ("xjoin", "hmj", "rpj")
-ROW_BYTES = 200  # in print
+ROW_BYTES = 200  # as printed
 
 
 class Contender(NamedTuple):
@@ -56,14 +56,14 @@ OURS = Contender("diner with ageing and reload", "diner")
 MERGING = Contender("diner_merge", "diner_merge")
 AUTO = Contender("auto", "adaptive")
 HMJ = Contender("HMJ", "hmj")
-RPJ = Contender("RPJ", "rpj", {"n_flush": 0.1})  # how much it lets go at once is not printed
+RPJ = Contender("RPJ", "rpj", {"n_flush": 0.1})  # the amount flushed at once is not printed
 XJOIN = Contender("XJoin", "xjoin")
 
 
 class Setting(NamedTuple):
-    rows: int = 10_000  # of each relation: a tenth of the paper's
-    memory: float = 0.05  # of both relations
-    blocks: int = 40  # that make up memory
+    rows: int = 10_000  # per relation: a tenth of the paper's
+    memory: float = 0.05  # share of both relations
+    blocks: int = 40  # that memory is divided into
 
     @property
     def memory_rows(self) -> int:
@@ -75,7 +75,7 @@ class Setting(NamedTuple):
 
     @property
     def residents(self) -> int:
-        """All memory but one block, which is for the input."""
+        """All memory except one block for the input."""
         return self.memory_rows - self.block_rows
 
 
@@ -84,7 +84,7 @@ WHOLE = Setting(rows=100_000, blocks=200)
 
 
 def setting_of(scale: Scale) -> Setting:
-    """Relations as large as the scale has them, memory in as many blocks as it can afford."""
+    """Relation sizes and numbers of memory blocks for this scale."""
     return scale.pick(Setting(10_000, blocks=20), Setting(20_000), WHOLE)
 
 
@@ -98,16 +98,16 @@ def online(operator: str, line: Workload, setting: Setting = TENTH, **parameters
 
 
 def whole(contender: Contender, line: Workload, setting: Setting = TENTH, **parameters: Any) -> ClockedRun:
-    """A run to its end."""
+    """A complete run."""
     return _play(contender.operator, line, setting, **contender.parameters, **parameters)
 
 
 def share_in_bytes(
     contender: Contender, line: Workload, setting: Setting = TENTH, on: str = "l.k = r.k", **parameters: Any
 ) -> float:
-    """The share online with rows of 200 bytes and a budget that is a share of these bytes.
+    """The share of results found online, with rows of 200 bytes and a budget that is a share of these bytes.
 
-    Everything that an operator holds counts, indexes and buffers too: this is the share that `memory=` gives.
+    Everything that an operator holds counts, including indexes and buffers: this is the share reached with `memory=`.
     """
     rows = sum(table.num_rows for table in line.tables)
     limit = int(setting.memory * rows * ROW_BYTES)
@@ -144,7 +144,7 @@ def shares_of(
 
 
 def _widen(table: pa.Table) -> pa.Table:
-    filler = b"." * (ROW_BYTES - 8)  # beside the key
+    filler = b"." * (ROW_BYTES - 8)  # in addition to the key
     return table.append_column("filler", pa.array([filler] * table.num_rows, pa.binary(len(filler))))
 
 
@@ -157,7 +157,7 @@ def _play(operator: str, line: Workload, setting: Setting, on: str = "l.k = r.k"
 
 
 def bound(line: Workload, setting: Setting = TENTH) -> float:
-    """The largest share that residents of that size can give, where arrivals are in random order."""
+    """The largest share that this number of residents can reach if arrivals are in random order."""
     left, right = (np.asarray(table.column("k")) for table in line.tables)
     keys = np.unique(np.concatenate([left, right]))
     counts = [np.bincount(np.searchsorted(keys, side), minlength=len(keys)) for side in (left, right)]
@@ -165,7 +165,7 @@ def bound(line: Workload, setting: Setting = TENTH) -> float:
 
 
 def gains(line: Workload, others: Iterable[Contender], setting: Setting = TENTH) -> list[float]:
-    """Online results of DINER over those of others."""
+    """Online results of DINER divided by those of others."""
     ours = run_of(DINER, line, setting).online
     return [ours / max(1, run_of(other, line, setting).online) for other in others]
 
@@ -182,11 +182,11 @@ def flushing(n_flush: float, title: str) -> Contender:
 
 
 def one_block(setting: Setting) -> Contender:
-    """RPJ's flushes at their smallest."""
+    """RPJ with the smallest flushes."""
     return flushing(setting.block_rows / setting.residents, "a block")
 
 
-# The workloads, with keys that fall into partitions by value modulo 20.
+# The workloads, with keys that are partitioned by value modulo 20.
 
 
 def skewed(skew: float, seed: int, setting: Setting = TENTH) -> Workload:
@@ -215,7 +215,7 @@ def in_intervals(count: int, seed: int, setting: Setting = TENTH, *, same_order:
 
 
 def unequal(share: float, seed: int, setting: Setting = TENTH) -> Workload:
-    """Fig. 18: the second relation has that share of the rows of the first."""
+    """Fig. 18: the second relation has this share of the rows of the first."""
     return placed(workloads.zipf_keys(1.0, (setting.rows, int(share * setting.rows)), seed))
 
 
@@ -225,7 +225,7 @@ def in_fragments(silence: float, seed: int, setting: Setting = TENTH) -> Workloa
 
 
 def weather_like(rows: int, seed: int, *, place: bool = True) -> Workload:
-    """Two stations' hourly temperatures, in place of data whose address is dead: year, day, common and own weather."""
+    """Simulated hourly temperatures of two stations: year, day, shared and local weather. The paper's link is dead."""
     rng = np.random.default_rng(seed)
     hours = np.arange(rows)
     seasons = 50 + 14 * np.sin(2 * np.pi * hours / 8766) + 8 * np.sin(2 * np.pi * hours / 24)
@@ -235,7 +235,7 @@ def weather_like(rows: int, seed: int, *, place: bool = True) -> Workload:
 
 
 def stock_like(rows: int, seed: int, step: float = 0.6, *, place: bool = True) -> Workload:
-    """Prices of buyers and sellers in cents: a random walk and some noise."""
+    """Prices of buyers and sellers in cents: a random walk with some noise."""
     rng = np.random.default_rng(seed)
     walk = 5000 + np.cumsum(rng.normal(0, step, rows))
     prices = [np.rint(walk + rng.normal(0, 2, rows)).astype(np.int64) for _ in range(2)]
@@ -243,7 +243,7 @@ def stock_like(rows: int, seed: int, step: float = 0.6, *, place: bool = True) -
 
 
 def temperatures(stations: tuple[str, str] = ("BOS", "CRP"), years: tuple[int, int] = (2008, 2017)) -> Workload:
-    """Whole degrees of two stations in the order in which they were measured."""
+    """Temperatures of two stations in whole degrees, in the order of measurement."""
     table = read_columns("noaa_isd_temp_3st", "station", "ts", "temp_c")
     year = pc.year(table["ts"])
     table = table.filter(pc.and_(pc.greater_equal(year, years[0]), pc.less_equal(year, years[1]))).sort_by("ts")
@@ -259,7 +259,7 @@ def prices() -> Workload:
 
 
 def placed(line: Workload) -> Workload:
-    """Other keys in the same order, of which our hash puts value v into partition v modulo 20."""
+    """Replace keys, preserving order, so that our hash function puts value v into partition v modulo 20."""
     values = [np.asarray(table.column("k")) for table in line.tables]
     known = np.unique(np.concatenate(values))
     candidates = known[:, None] * CANDIDATES + np.arange(CANDIDATES)
@@ -276,7 +276,7 @@ def silenced(line: Workload, silence: float) -> Workload:
 
 
 def _at_random_times(keys: list[Words], rng: np.random.Generator, *, place: bool = True) -> Workload:
-    """Both sides arrive over the same time."""
+    """Both sides arrive over the same span of time."""
     longest = max(len(side) for side in keys)
     times = tuple(arrival_times.exponential(len(side), rng, 1e-3 * longest / len(side)) for side in keys)
     line = Workload(tuple(pa.table({"k": side}) for side in keys), times)
@@ -294,7 +294,7 @@ def _autoregressive(rng: np.random.Generator, rows: int, memory: float, deviatio
 
 
 def victims(line: Workload, setting: Setting = TENTH) -> Words:
-    """How many blocks left the lower, the middle and the upper regions of both sides."""
+    """The number of blocks evicted from the lower, the middle and the upper regions of both sides."""
     counters = Counters()
     left, right = (table.schema for table in line.tables)
     condition = parse("l.k = r.k", left, right, in_process=True)

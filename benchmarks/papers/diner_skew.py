@@ -1,6 +1,6 @@
-"""DINER where values are skewed, apart, or move (Figs. 10, 11, 12, 15): counts of results up to the last arrival.
+"""DINER with skewed, shifted or drifting values (Figs. 10, 11, 12, 15): counts of results up to the last arrival.
 
-The least favourable seed decides. DINER is as printed; ours stands beside it.
+The least favourable seed decides. DINER is as printed; our variant is shown for comparison.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from benchmarks.papers.registry import experiment
 from benchmarks.papers.scale import Scale
 from benchmarks.papers.verdicts import Finding, Plot, Spread, figures
 
-ABOVE = 0.01  # by which chance may exceed a bound
+ABOVE = 0.01  # random excess over the bound that is allowed
 
 
 @experiment("C-DN-4", "C-DN-5")
@@ -61,9 +61,7 @@ def skew(scale: Scale) -> Iterator[Finding]:
 
 @experiment("C-DN-5b")
 def share_of_bound(scale: Scale) -> Iterator[Finding]:
-    setting = scale.pick(
-        Setting(20_000, blocks=40), Setting(20_000, blocks=40), WHOLE
-    )  # blocks of 50 rows, as in print
+    setting = scale.pick(Setting(20_000, blocks=40), Setting(20_000, blocks=40), WHOLE)  # blocks of 50 rows, as printed
     lines = [skewed(1, seed, setting) for seed in scale.seeds]
     bounds = [bound(line, setting) for line in lines]
     finding = Finding("C-DN-5b", _said(setting, scale))
@@ -148,7 +146,7 @@ def change(scale: Scale) -> Iterator[Finding]:
 
 @experiment("C-DN-17")
 def counters(scale: Scale) -> Iterator[Finding]:
-    """Where the middle region, in which bits and counters matter, gives many of the blocks, too."""
+    """Workloads that evict many blocks from the middle region, where bits and counters matter."""
     setting = setting_of(scale)
     finding = Finding("C-DN-17", _said(setting, scale))
     for name, make in (

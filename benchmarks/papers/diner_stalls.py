@@ -1,8 +1,8 @@
-"""DINER with sources that fall silent (Figs. 16, 17, 19, Table 3), on a simulated clock, with one table of costs.
+"""DINER with sources that stall (Figs. 16, 17, 19, Table 3), on a simulated clock, with one table of costs.
 
-The papers print no costs. A page costs as much of the time of transmission here as pages of 10 ms would at the printed
-size: 4,000 pages of 50 rows, which arrive in 100 s. Other disks stand beside it, because the outcome depends on them.
-HMJ gives way after each merge of F segments, as the paper has it; RPJ finishes the task it has begun.
+The papers print no costs. Here a page takes the same share of the transmission time as a page of 10 ms at the printed
+size: 4,000 pages of 50 rows, which arrive in 100 s. Other disks are also tried, because the outcome depends on them.
+HMJ yields after each merge of F segments, as in the paper; RPJ finishes the task it has begun.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from dovetail.testing.clock import ClockedRun, Costs
 from dovetail.testing.workload import Workload
 
 PAGES_PER_S = 40  # at the printed size
-SLOWER = (1, 10)  # than 10 ms for a page at random
+SLOWER = (1, 10)  # factors on 10 ms per random page
 HANDOVERS = {"hmj": "merge", "rpj": "bucket"}
 OUTER = (9, 19, 29, 39, 49, 59)  # MaxOuterMem, of 200 blocks
 
 
 def stalled(scale: Scale) -> Setting:
-    """Memory in enough blocks for a merge of F = 10 segments, which takes 22 in a quarter of it."""
+    """Enough memory blocks for a merge of F = 10 segments, which needs 22 blocks in a quarter of the memory."""
     return scale.pick(Setting(5000, blocks=100), Setting(10_000, blocks=100), WHOLE)
 
 
 def outer_blocks_of(setting: Setting) -> int:
-    """MaxOuterMem: 19 of 200 blocks."""
+    """MaxOuterMem, in proportion to 19 of 200 blocks."""
     return max(1, round(setting.blocks * 19 / 200))
 
 
 def disk(setting: Setting, slower: float = 1.0) -> Costs:
-    """Pages that take the same share of the transmission as at the printed size."""
+    """Page costs with the same share of the transmission time as at the printed size."""
     pages_per_s = 2 * setting.rows / setting.block_rows / (1e-3 * setting.rows)
     page_s = 1e-2 * slower * PAGES_PER_S / pages_per_s
     return Costs(pages_read_sequential=page_s / 10, pages_read_random=page_s, pages_written=page_s / 10)
@@ -68,12 +68,12 @@ def run_stalled(contender: Contender, line: Workload, setting: Setting, **parame
 
 @experiment("C-DN-11", "C-DN-12", long=True)
 def silences(scale: Scale) -> Iterator[Finding]:
-    """Results and waiting rows of the same runs."""
+    """Results and waiting rows, from the same runs."""
     setting = stalled(scale)
     tried = scale.pick((0.1, 1.0), (0.1, 0.25, 0.5, 1.0), (0.1, 0.25, 0.5, 1.0))
     finding = Finding("C-DN-11", _said(setting, scale))
     lines = {silence: [in_fragments(silence, seed, setting) for seed in scale.seeds] for silence in tried}
-    slower_by = scale.pick(SLOWER[:1], SLOWER, SLOWER)  # with 100 ms a page, the same settings fail
+    slower_by = scale.pick(SLOWER[:1], SLOWER, SLOWER)  # with 100 ms per page, the same settings fail
     runs = {slower: _compare(finding, "Fig. 16", lines, setting, slower, scale.with_shares) for slower in slower_by}
     for other, printed in (("RPJ", 1.83), ("HMJ", 8.65)):
         best = max(_gain(of, "DINER", other).least for done in runs.values() for of in done.values())
@@ -105,7 +105,7 @@ def _compare(
     slower: float,
     with_shares: bool,
 ) -> dict[float, dict[str, list[ClockedRun]]]:
-    """The runs by silence and contender, of each seed."""
+    """The runs by silence and contender, one per seed."""
     costs, page = disk(setting, slower), f"{10 * slower:g} ms a page"
     done: dict[float, dict[str, list[ClockedRun]]] = {}
     shares: dict[str, list[tuple[float, float]]] = {}
@@ -139,10 +139,10 @@ def _gain(runs: dict[str, list[ClockedRun]], one: str, other: str) -> Spread:
 
 
 class HandOver(NamedTuple):
-    """The most rows that wait while an operator works on disk."""
+    """The largest number of rows that wait while an operator works on disk."""
 
     longest_buffer: int
-    allowed: float  # rows that call for the hand-over, and those that come during one step
+    allowed: float  # rows that trigger the hand-over, plus those that arrive during one step
 
 
 def hand_over(run: ClockedRun, line: Workload, silence: float, setting: Setting) -> HandOver:

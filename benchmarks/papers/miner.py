@@ -1,7 +1,7 @@
 """MINER (Figs. 20, 22, Table 21, section 5.5): joins of four inputs, at a fraction of the printed size.
 
 Shares are of the whole result, found when the last row has arrived; memory is a share of the four inputs. `benefit` is
-the published flushing policy, `worth` ours, which pays for its counters out of the same memory. The bound is what no
+the published flushing policy; `worth` is ours, whose counters are charged to the same memory. The bound is one that no
 policy can exceed on this workload (clairvoyant.py, clairvoyant_chain.py).
 """
 
@@ -21,10 +21,10 @@ from dovetail.matching.expansion import MOST
 from dovetail.testing.clock import Costs
 from dovetail.testing.values import zipf_shares
 
-PRINTED_ROWS = 100_000  # of the two larger inputs
+PRINTED_ROWS = 100_000  # in each of the two larger inputs
 MEMORY = (0.05, 0.10, 0.15, 0.20)
 PRINTED = {0.05: 0.55, 0.20: 0.80}  # shares online
-ABOVE = 0.01  # by which chance may exceed a bound
+ABOVE = 0.01  # random excess over the bound that is allowed
 MODEST = 0.25  # of the share with two inputs: a larger decrease is not modest
 
 
@@ -38,7 +38,7 @@ def chain_shares(inputs: int, policy: str, rows: int, memory: Iterable[float], s
 
 
 def chain_bounds(inputs: int, rows: int, memory: Iterable[float] = MEMORY) -> list[float]:
-    """Of two inputs, or of four."""
+    """The bounds for two inputs or for four."""
     shares = zipf_shares(rows // 10, 1.0)
     if inputs == 2:
         return [online_bound(shares * rows, shares * rows, part * 2.2 * rows) for part in memory]
@@ -47,7 +47,7 @@ def chain_bounds(inputs: int, rows: int, memory: Iterable[float] = MEMORY) -> li
 
 @experiment("C-MN-1")
 def chains(scale: Scale) -> Iterator[Finding]:
-    """At a smaller size no policy can find what is printed: shares are judged at the printed size, or by its bound."""
+    """Smaller sizes cannot reach the printed shares: these are judged at the printed size, or by its bound."""
     rows = scale.pick(3000, 10_000, PRINTED_ROWS)
     memory = scale.pick((0.05, 0.20), MEMORY, MEMORY)
     tried = scale.pick((2, 4), (2, 3, 4), (2, 3, 4))
@@ -83,7 +83,7 @@ def chains(scale: Scale) -> Iterator[Finding]:
         above = max(published[2][at].mean - two[at], published[4][at].mean - four[at], ours[at].mean - four[at])
         finding.guard(f"{part:.0%}: not above the bound", f"{above:+.3f}", above <= 2 * ABOVE)
     for at, part in enumerate(memory) if scale.with_shares else ():
-        if scale.name == "ci" and part < 0.20:  # less than the least budget in bytes
+        if scale.name == "ci" and part < 0.20:  # less than the smallest budget in bytes
             continue
         weighed = {
             policy: in_bytes(chain_of(4, rows, 0), part, max(1, rows // 200), policy=policy).share
@@ -97,7 +97,7 @@ def chains(scale: Scale) -> Iterator[Finding]:
                 ours[at].mean,
                 weighed["benefit"],
                 weighed["worth"],
-                weighed["worth"],  # by worth is what `auto` takes
+                weighed["worth"],  # `worth` is the policy that `auto` uses
             )
         )
     percents = [100 * part for part in memory]
@@ -130,7 +130,7 @@ def indexes(scale: Scale) -> Iterator[Finding]:
 
 @experiment("C-MN-3")
 def delays(scale: Scale) -> Iterator[Finding]:
-    """What may arrive in a step follows from the blocks that it may load and the table of costs, not from the run."""
+    """The arrivals allowed during a step follow from the blocks that it may load and the costs, not from the run."""
     rows = scale.pick(600, 2000, 10_000)
     hand_over = HAND_OVER * rows // PRINTED_ROWS
     finding = Finding("C-MN-3", f"larger inputs {rows:,} rows, hand-over at {hand_over} rows, {scale.seed_count} seeds")
@@ -155,7 +155,7 @@ def delays(scale: Scale) -> Iterator[Finding]:
 
 
 def _fastest(times: list[float], window_s: float) -> int:
-    """The most arrivals in any window of that length."""
+    """The largest number of arrivals in any window of this length."""
     first = most = 0
     for last, time in enumerate(times):
         while time - times[first] > window_s:
@@ -185,7 +185,7 @@ def stars(scale: Scale) -> Iterator[Finding]:
 
 
 def gains_over_mjoin(settings: list[Setting], part: float, policy: str) -> Spread:
-    """Online results of MINER over MJoin's, with memory for a part of the rows."""
+    """Online results of MINER divided by MJoin's, with memory for a part of the rows."""
     return Spread.of(
         online_share("miner", s, int(part * s.rows), s.rows // 400, policy=policy)
         / max(1 / s.results, online_share("mjoin", s, int(part * s.rows), s.rows // 400))

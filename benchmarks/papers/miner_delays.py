@@ -1,4 +1,4 @@
-"""MINER with sources that fall silent: how many rows wait while it works on blocks, on a simulated clock."""
+"""MINER with sources that stall: the number of rows that wait while it works on blocks, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ HAND_OVER = 1000  # rows that may wait before it stops
 
 @dataclass(slots=True)
 class Waiting:
-    """What waited, and why."""
+    """How many rows waited, and why."""
 
     most_rows: int = 0
     most_rows_in_a_step: int = 0  # that arrived during a single step of the work on blocks
     most_pages_in_a_step: int = 0
-    blocks_allowed: int = 0  # that a step may load: outer blocks, and one of each other input
+    blocks_allowed: int = 0  # blocks a step may load: outer blocks, and one of each other input
     steps: int = 0
     reactive_results: int = 0
 
@@ -42,7 +42,7 @@ def with_silences(setting: Setting, silence: float) -> Setting:
 
 
 def waiting_rows(setting: Setting, memory_rows: int, block_rows: int, hand_over: int = HAND_OVER) -> Waiting:
-    """Play the workload: rows are joined when they are due, blocks while nothing is."""
+    """Play the workload: rows are joined when they are due, blocks when no row is due."""
     counters, costs, seen = Counters(), Costs(), Waiting()
     blocks = BlockStore(counters=counters)
     space = Workspace(setting.graph, Budget(memory_rows, "rows", counters), blocks, block_rows, counters)

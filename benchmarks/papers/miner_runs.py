@@ -1,4 +1,4 @@
-"""MINER and MJoin on the workloads of their paper: how many results come while rows still arrive."""
+"""MINER and MJoin on the workloads of their paper: the number of results found while rows still arrive."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from dovetail.testing.workload import Workload
 EDGES = ("r1.a = r2.a", "r2.b = r3.b", "r3.c = r4.c")
 CHAINS = {2: (1, 2), 3: (0, 1, 2), 4: (0, 1, 2, 3)}  # which of the four inputs
 BLOCK_ROWS = 50
-ROW_BYTES = 200  # in print
+ROW_BYTES = 200  # as printed
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Inputs with the time of each row, a condition, and how many results it has."""
+    """Inputs with the arrival time of each row, a condition, and the number of its results."""
 
     aliases: tuple[str, ...]
     on: str
@@ -48,7 +48,7 @@ class Setting:
 
 
 def chain_of(inputs: int, rows: int, seed: int) -> Setting:
-    """Of the chain r1 - r2 - r3 - r4, all inputs at one rate: two inputs are r2 and r3, three have r1, too."""
+    """Part of the chain r1 - r2 - r3 - r4, all inputs at one rate: with two inputs r2 and r3, with three also r1."""
     whole = chain(rows, seed, rows // 10).tables
     chosen = CHAINS[inputs]
     tables = tuple(whole[i] for i in chosen)
@@ -60,7 +60,7 @@ def chain_of(inputs: int, rows: int, seed: int) -> Setting:
 
 
 def star_of(inputs: int, rows: int, seed: int, domain: int, skew: float) -> Setting:
-    """All inputs on one attribute with Zipf keys."""
+    """All inputs joined on one attribute with Zipf keys."""
     rng = np.random.default_rng(seed)
     tables = tuple(pa.table({"k": values.zipf(rows, rng, skew=skew, low=0, high=domain - 1)}) for _ in range(inputs))
     times = tuple(arrival_times.exponential(rows, rng) for _ in tables)
@@ -71,7 +71,7 @@ def star_of(inputs: int, rows: int, seed: int, domain: int, skew: float) -> Sett
 
 
 def printed_star(rows: int, seed: int) -> Setting:
-    """The four inputs of the chain on one attribute: r1 and r4 have every key once, r2 and r3 Zipf keys."""
+    """The four inputs of the chain, joined on one attribute: r1 and r4 have every key once, r2 and r3 Zipf keys."""
     whole = chain(rows, seed, rows // 10).tables
     keys = (whole[0]["a"], whole[1]["b"], whole[2]["b"], whole[3]["c"])
     rng = np.random.default_rng(seed)
@@ -83,7 +83,7 @@ def printed_star(rows: int, seed: int) -> Setting:
 
 
 def events(setting: Setting, window: int) -> Iterator[Event]:
-    """Rows in the order of their arrival, a few at a time; the inputs end, but for the last."""
+    """Rows in the order of arrival, a few at a time; all inputs end except the last."""
     inputs, _ = setting.workload.merged()
     batches = [one_batch(table.combine_chunks(), table.schema) for table in setting.workload.tables]
     taken, ended = [0] * len(batches), 0
@@ -101,7 +101,7 @@ def events(setting: Setting, window: int) -> Iterator[Event]:
 def online_share(
     operator: str, setting: Setting, memory_rows: int, block_rows: int = BLOCK_ROWS, **parameters: Any
 ) -> float:
-    """The share of all results that there is when the last row has arrived; what is left over is not joined."""
+    """The share of all results found when the last row has arrived; the rest is not joined."""
     kind = operator_class(operator, len(setting.aliases))
     counters = Counters()
     _arrive(kind, setting, Budget(memory_rows, "rows", counters), counters, block_rows, parameters)
@@ -110,9 +110,9 @@ def online_share(
 
 
 class InBytes(NamedTuple):
-    """Rows of 200 bytes, and a budget that counts indexes and buffers, too."""
+    """With rows of 200 bytes and a budget that includes indexes and buffers."""
 
-    share: float  # of all results, online
+    share: float  # share of all results found online
     indexes: float  # bytes of all indexes, as a share of the budget
 
 
@@ -123,7 +123,7 @@ class _Weighed(Miner):
 
 
 def in_bytes(setting: Setting, memory: float, block_rows: int = BLOCK_ROWS, **parameters: Any) -> InBytes:
-    """With memory for a share of the bytes of all inputs."""
+    """A run with memory for a share of the bytes of all inputs."""
     wide = replace(setting, workload=Workload(tuple(map(_widen, setting.workload.tables)), setting.workload.seconds))
     counters = Counters()
     budget = Budget(int(memory * setting.rows * ROW_BYTES), "bytes", counters)

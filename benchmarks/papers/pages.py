@@ -1,4 +1,7 @@
-"""python -m benchmarks.papers.pages FINDINGS.json: table and plots of docs/papers.md, from a run with --json."""
+"""Write the table and plots of docs/papers.md from a run with --json.
+
+python -m benchmarks.papers.pages FINDINGS.json
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def main(file: str) -> None:
 
 
 def between(text: str, name: str, lines: Sequence[str]) -> str:
-    """Replace what is between two marks."""
+    """Replace the text between two marks."""
     start, end = MARK.format(name), MARK.format(f"end of {name}")
     before, _, rest = text.partition(start)
     _, _, after = rest.partition(end)
@@ -43,7 +46,7 @@ def between(text: str, name: str, lines: Sequence[str]) -> str:
 
 
 def plots(findings: Sequence[Finding]) -> Iterator[str]:
-    """A file for each plot, and what the page says of it."""
+    """Write a file for each plot. Yields the lines of the page about it."""
     PLOTS.mkdir(exist_ok=True)
     for old in PLOTS.glob("*.svg"):
         old.unlink()

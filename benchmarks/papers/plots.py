@@ -1,4 +1,4 @@
-"""Plots of findings as SVG, drawn by hand: lines with points, axes, a legend. They need nothing but a browser."""
+"""Plots of findings as plain SVG: lines with points, axes, a legend. They need only a browser."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dovetail.core.markup import Html, tag, together
 
 WIDTH, HEIGHT = 520, 260
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 26, 40
-LEGEND = 15  # height of a line of it
-MOST_MARKED = 25  # points of a line; more of them are a curve
+LEGEND = 15  # height of a line of the legend
+MOST_MARKED = 25  # lines with more points are drawn as a curve
 SHADE = "#fff0cc"
 COLOURS = ("#1f6fb2", "#d2691e", "#3a8f4d", "#a03a6e", "#7a6a1e", "#5b5b5b", "#148f8f", "#b23a3a")
 
 
 class _Axis:
-    """Values to places on the page."""
+    """Maps values to positions on the page."""
 
     def __init__(self, values: list[float], start: float, end: float, *, log: bool = False) -> None:
         self._log = log
@@ -43,7 +43,7 @@ class _Axis:
 
 
 def draw(plot: Plot) -> Html:
-    """An element svg."""
+    """An svg element."""
     points = [point for line in plot.lines.values() for point in line]
     if not points:
         return Html("")
@@ -107,7 +107,7 @@ def _lines(plot: Plot, x_axis: _Axis, y_axis: _Axis) -> Iterator[Html]:
 
 
 def _round_values(top: float, about: int = 4) -> list[float]:
-    """From 0 up to the top."""
+    """Round values from 0 to the top."""
     power = 10.0 ** math.floor(math.log10(top / about))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= top / about)
     return [step * n for n in range(int(top / step) + 1)]

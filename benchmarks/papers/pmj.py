@@ -1,7 +1,7 @@
-"""The progressive merge join (Figs. 6 to 11) beside its strict relatives.
+"""The progressive merge join (Figs. 6 to 11) compared with its strict relatives.
 
-Input and output are free, a page of 4 KB read or written costs one, as in print. Rows that are joined before memory is
-full, which the paper has not, are switched off.
+As in the paper, input and output are free, and reading or writing a page of 4 KB costs one. Joining rows before memory
+is full, which the paper does not do, is switched off.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from dovetail.testing.clock import Costs
 
 STRICTNESS = ("progressive", "semi_strict", "strict")
 TITLES = ("PMJ", "semi-strict", "strict")
-PAGE_COSTS = (50, 500, 5000)  # rows that are processed while a page is read or written
+PAGE_COSTS = (50, 500, 5000)  # rows processed in the time of reading or writing a page
 COSTS = Costs()
-WIDE = 61  # bytes of a 16-dimensional point in print
+WIDE = 61  # bytes of a 16-dimensional point, as printed
 FAN_IN = 20
 KEYS = ("uniform", "Zipf 0.5", "Zipf 1")
 AFTER = (5, 10, 20)  # of 50 run pairs
@@ -95,7 +95,7 @@ def uniform_keys(scale: Scale) -> Iterator[Finding]:
 
 
 def _by_replacement_selection(tables: Tables, results: int) -> tuple[int, float]:
-    """Run pairs, and the share of the results that is found while they are written. Pages are as by load and sort."""
+    """Run pairs, and the share of the results found while they are written. Pages are as with load and sort."""
     left, right = (np.asarray(table["k"], dtype=np.int64) for table in tables)
     runs = replacement_selection(left, right, (len(left) + len(right)) // 10)
     return runs.run_pairs, early_results(left, right, runs) / results
@@ -171,9 +171,9 @@ def _judge_points(
 
 @experiment("C-PM-7")
 def first_hundred(scale: Scale) -> Iterator[Finding]:
-    """What a page costs beside the processing of a row is not printed; reading the input is free.
+    """The cost of a page relative to processing a row is not printed; reading the input is free.
 
-    With fewer rectangles than in print, a run pair would have too few of the first hundred results.
+    With fewer rectangles than in the paper, a run pair would have too few of the first hundred results.
     """
     sizes = (131_461, 128_971)
     finding = Finding(

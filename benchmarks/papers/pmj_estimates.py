@@ -1,8 +1,8 @@
-"""How often the intervals of the estimator hold the true number of results, and how wide they are, over many inputs.
+"""How often the intervals of the estimator contain the true number of results, and how wide they are, for many inputs.
 
     python -m benchmarks.papers.pmj_estimates
 
-prints the coverage after some of 50 blocks, and when all rows have come in so few blocks.
+prints the coverage after some of 50 blocks, and with all rows in only that many blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Words = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 VALUES = 1000
-ROWS = 10_000  # of each side
+ROWS = 10_000  # per side
 BLOCKS = 50  # run pairs of a whole input
 AFTER = (2, 3, 5, 10, 20, 50)  # blocks
 RUNS = 600
@@ -29,12 +29,12 @@ KEYS = ("uniform", "Zipf 0.5", "Zipf 1", "taxi zones")
 
 
 class Held(NamedTuple):
-    """Of the 95 % interval after some blocks."""
+    """Figures of the 95 % interval after some blocks."""
 
-    coverage: float  # the share of all inputs of which it holds the truth
-    width: float  # half of it, as a share of the truth: the median
-    error: float  # of the estimate, relative: the root of the mean square
-    median_error: float  # its size, relative
+    coverage: float  # the share of inputs for which it contains the true number
+    width: float  # median of half its width, relative to the true number
+    error: float  # relative error of the estimate, root mean square
+    median_error: float  # median of the relative error
 
 
 @cache
@@ -50,21 +50,21 @@ def distributions(keys: str) -> tuple[Numbers, Numbers]:
 
 
 def inputs(keys: str, blocks: int, first: int, runs: int) -> Iterator[tuple[Words, int]]:
-    """The matches in each of the first blocks into which both sides are cut, and those of all rows."""
+    """The number of matches in each of the first blocks, and of all rows; both sides are cut into blocks."""
     rng = np.random.default_rng(blocks)
     size = ROWS // blocks
     rows = [size] * first + [size * (blocks - first)]
     for _ in range(runs):
         left, right = (
             rng.multinomial(rows, each) for each in distributions(keys)
-        )  # how often each key is in each part
+        )  # number of rows of each key in each part
         yield (left * right).sum(axis=1)[:first], int(left.sum(axis=0) @ right.sum(axis=0))
 
 
 def intervals(
     keys: str, after: Sequence[int], blocks: int = BLOCKS, interval: Interval = "blocks", runs: int = RUNS
 ) -> dict[int, Held]:
-    """By how many of the blocks are known."""
+    """The figures by number of known blocks."""
     size = ROWS // blocks
     found: dict[int, list[tuple[bool, float, float]]] = {count: [] for count in after}
     for matches, total in inputs(keys, blocks, max(after), runs):

@@ -1,4 +1,4 @@
-"""Runs of the progressive merge join and of its strict relatives, with what they cost at every result."""
+"""Runs of the progressive merge join and of its strict relatives, with the cost up to each result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST = 100  # results
 
 @dataclass(slots=True)
 class Course:
-    """What a run had cost when results came. Reading the input and giving results is free, as in the paper."""
+    """The cost of a run up to its results. Reading the input and emitting results is free, as in the paper."""
 
     pages: int  # of both inputs
     run_pairs: int = 0
@@ -37,7 +37,7 @@ class Course:
     first_rows: int = -1  # rows that had arrived by then
     early: int = 0  # results before the first merge
     hundredth: tuple[int, int] = (-1, -1)  # rows and pages before the hundredth result
-    distinct: int = 0  # pairs of rows among the results, where they are counted
+    distinct: int = 0  # distinct pairs of rows among the results, if counted
     counters: Counters = field(default_factory=Counters)
 
     @property
@@ -65,7 +65,7 @@ def run(
     first_only: bool = False,
     **parameters: Any,
 ) -> Course:
-    """Rows of both sides arrive in turn; memory is a share of both inputs, beside two pages of input.
+    """Rows of both sides arrive in turn; memory is a share of both inputs, plus two pages of input.
 
     `first_only`: the run ends with its hundredth result.
     """
@@ -106,7 +106,7 @@ def run(
 
 
 def _in_turn(tables: tuple[pa.Table, pa.Table], page_rows: int) -> Any:
-    """A page of the larger side, and as much of the other as keeps them in step."""
+    """A page of the larger side, and a proportional part of the other."""
     most = max(table.num_rows for table in tables)
     steps = math.ceil(most / page_rows)
     events: list[Event] = []
@@ -135,7 +135,7 @@ RECTANGLES = "l.xmin <= r.xmax AND l.xmax >= r.xmin AND l.ymin <= r.ymax AND l.y
 
 
 def rectangles(rows: tuple[int, int], seed: int = 0) -> tuple[pa.Table, pa.Table]:
-    """As many as ST and RR have, of streets and of rivers and railways, in random order."""
+    """Rectangles like those of streets (ST) and of rivers and railways (RR), in random order, of the same number."""
     rng = np.random.default_rng(seed)
     tables = []
     for count in rows:
@@ -166,7 +166,7 @@ def _points(points: NDArray[np.float64]) -> pa.Table:
 
 
 def clusters(rows: int, count: int, *, shuffled: bool, seed: int = 0) -> tuple[pa.Table, pa.Table]:
-    """CAD1 and CAD2: points around centres, both inputs from centre to centre in the same order."""
+    """CAD1 and CAD2: points around centres, with the centres in the same order in both inputs."""
     rng = np.random.default_rng(seed)
     centres = np.repeat(rng.random((count, DIMENSIONS)), rows // count, axis=0)
     sides = [centres + rng.normal(0, 0.005, centres.shape) for _ in range(2)]
@@ -176,7 +176,7 @@ def clusters(rows: int, count: int, *, shuffled: bool, seed: int = 0) -> tuple[p
 
 
 def fashion(rows: int, *, shuffled: bool, seed: int = 0) -> tuple[pa.Table, pa.Table]:
-    """Images of clothes as 16 brightnesses: every other one on each side, by kind of clothing or shuffled."""
+    """Images of clothes as 16 brightness values: alternately on each side, sorted by kind of clothing or shuffled."""
     rng = np.random.default_rng(seed)
     table = read_columns("fashion16", "label", *(f"f{d}" for d in range(DIMENSIONS)))
     points = np.column_stack([np.asarray(column, dtype=np.float64) for column in table.columns[1:]])[: 2 * rows]

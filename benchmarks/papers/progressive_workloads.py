@@ -1,4 +1,4 @@
-"""The workloads of the DINER and RPJ papers by figure, each from a seed: keys `k`, and when they arrive."""
+"""The workloads of the DINER and RPJ papers by figure, each from a seed: keys `k`, and their arrival times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail.testing import arrival_times, values
 from dovetail.testing.values import Random, Values
 from dovetail.testing.workload import Workload
 
-ROWS = 100_000  # of each relation in DINER's experiments
+ROWS = 100_000  # per relation in DINER's experiments
 
 
 def zipf_keys(skew: float = 1.0, rows: tuple[int, int] = (ROWS, ROWS), seed: int = 0) -> Workload:
@@ -33,7 +33,7 @@ def normal_keys(
 
 
 def sorted_intervals(intervals: int, rows: int = ROWS, seed: int = 0, *, same_order: bool = True) -> Workload:
-    """DINER Fig. 14: sorted, cut into intervals, these permuted, alike on both sides or each by itself."""
+    """DINER Fig. 14: sorted and cut into intervals, which are permuted, in the same way on both sides or not."""
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(intervals) for _ in range(2)]
     keys = [values.partially_sorted(values.zipf(rows, rng), orders[0 if same_order else side]) for side in (0, 1)]
@@ -71,9 +71,9 @@ def rpj_keys(
 
 
 def chain(rows: int = ROWS, seed: int = 0, domain: int = 10_000) -> Workload:
-    """MINER: R1.a = R2.a, R2.b = R3.b, R3.c = R4.c; Zipf keys in R2 and R3, of which R1 and R4 have each once.
+    """MINER: R1.a = R2.a, R2.b = R3.b, R3.c = R4.c; R2 and R3 have Zipf keys, R1 and R4 have each key once.
 
-    R1 and R4 do not change the size of the result. All four arrive over the same time.
+    R1 and R4 do not change the size of the result. All four arrive over the same span of time.
     """
     rng = np.random.default_rng(seed)
 

@@ -1,7 +1,7 @@
-"""The claims in print, and the experiments that try them.
+"""The printed claims, and the experiments that check them.
 
-What is printed is data: `printed/<paper>.toml` has one table per claim. An experiment is a function that is decorated
-with the claims that it tries and yields a finding for each of them; it runs in a process of its own.
+Printed claims are data: `printed/<paper>.toml` has one table per claim. An experiment is a function that is decorated
+with the claims it checks and yields a finding for each of them; it runs in a separate process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Run = Callable[[Scale], Iterator[Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a paper says, and where."""
+    """A claim of a paper, and where it is printed."""
 
     name: str  # C-DN-4
     paper: str
@@ -41,8 +41,8 @@ class Claim:
     printed: str
     workload: str
     operator: str  # the page in docs/operators
-    asked: str  # what has to come out; sizes that are ours and not print's are named as such
-    derived: bool = False  # it follows from the paper, which does not say it: not counted among its claims
+    asked: str  # the required outcome; marks sizes that are not from the paper
+    derived: bool = False  # follows from the paper but is not stated there: not counted among its claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class Experiment:
     name: str
     claims: tuple[str, ...]
     run: Run
-    timed: bool  # judged by CPU time, which other loads on a machine disturb; the others count
-    long: bool  # begun before the others, so that it does not run alone in the end
+    timed: bool  # judged by CPU time, which depends on other loads; the others are judged by counts
+    long: bool  # started first, so that it does not run alone at the end
 
 
 _experiments: list[Experiment] = []
@@ -76,7 +76,7 @@ def claims() -> dict[str, Claim]:
 
 
 def experiments(papers: tuple[str, ...] = tuple(PAPERS)) -> list[Experiment]:
-    """Those of some papers, in the order of their modules."""
+    """The experiments of some papers, in the order of their modules."""
     modules = [module for paper in papers for module in PAPERS[paper]]
     for module in modules:
         importlib.import_module(f"benchmarks.papers.{module}")

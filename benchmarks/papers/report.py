@@ -1,4 +1,4 @@
-"""One page with all findings, which needs no other file; and the same as a table for the documentation."""
+"""Writes a self-contained page with all findings, and the same as a table for the documentation."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def summary(findings: Sequence[Finding], scale: str) -> str:
 
 
 def split(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """Those of claims in print, and those of derived ones."""
+    """The findings of printed claims, and those of derived claims."""
     known = claims()
     printed, derived = ([f for f in findings if known[f.claim].derived is which] for which in (False, True))
     return printed, derived
@@ -104,11 +104,11 @@ def script_of(claim: str) -> str:
     return f"benchmarks/papers/{module}.py"
 
 
-MOST_LINES = 4  # of figures in a cell; those that do not hold come first
+MOST_LINES = 4  # of figures in a cell; failed ones come first
 
 
 def markdown_table(findings: Sequence[Finding], reasons: Mapping[str, str]) -> Iterator[str]:
-    """For docs/papers.md."""
+    """The table in docs/papers.md."""
     known = claims()
     yield "| claim | in print | asked | measured | verdict |"
     yield "|---|---|---|---|---|"
@@ -132,7 +132,7 @@ def _verdict(finding: Finding) -> str:
 
 
 def measured(finding: Finding) -> str:
-    """The figures of some settings, those that do not hold first, and of the size."""
+    """The figures of some settings, failed ones first, and of the size."""
     fail, hold = ([part for part in finding.parts if part.holds is which] for which in (False, True))
     lines = [_line(part, "not: " if not part.holds else "") for part in (*fail, *hold)[:MOST_LINES]]
     more = len(finding.parts) - len(lines)

@@ -1,7 +1,7 @@
-"""RPJ's flushing and its expectations (Fig. 8, Lemma 1, section 4.3, equations 2 and 4): reliable network.
+"""RPJ's flushing and its predictions (Fig. 8, Lemma 1, section 4.3, equations 2 and 4): reliable network.
 
-Rows arrive in the paper's order of partitions and rates, at a fraction of its size; what is compared is counted in
-results and pages, so that no figure depends on the machine.
+Rows arrive in the paper's order of partitions and at its rates, at a fraction of its size. Comparisons count results
+and pages, so no figure depends on the machine.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from dovetail.operators.hashing.flushing import ResidentCounts, optimal_flush
 COMPETITORS = ("hmj", "xjoin")
 LEADERS = ("rpj", *COMPETITORS)
 POLICIES = ("smallest", "largest", "all", "adaptive")
-POLICY_OF = {"largest": "xjoin", "adaptive": "hmj"}  # while rows arrive, a policy is all that they differ in
+POLICY_OF = {"largest": "xjoin", "adaptive": "hmj"}  # while rows arrive, the operators differ only in policy
 MILLIONS = {("harmony", 1): 123.58, ("reverse", 1): 76.42, ("harmony", 5): 68.65, ("reverse", 5): 42.46}
 POINTS = 10
-ABOVE = 0.01  # by which chance may exceed a bound
+ABOVE = 0.01  # random excess over the bound that is allowed
 
 
 def rows_of(scale: Scale) -> int:
-    """Of both relations together; 2,000,000 in print."""
+    """Rows of both relations together; 2,000,000 in the paper."""
     return scale.pick(40_000, 60_000, 2_000_000)
 
 
@@ -55,7 +55,7 @@ def flushing(scale: Scale) -> Iterator[Finding]:
         Finding("C-RP-2", f"{said}, n_flush 1 %, {scale.seed_count} seeds"),
     )
     policies = Finding("C-RP-3", f"{said}, {scale.seed_count} seeds")
-    adaptive: dict[tuple[str, float], list[float]] = {}  # HMJ's policy, of what RPJ has, by seed
+    adaptive: dict[tuple[str, float], list[float]] = {}  # HMJ's policy, relative to RPJ, by seed
     for setting in SETTINGS:
         runs = [{name: online(name, *setting, rows, seed).share for name in LEADERS} for seed in scale.seeds]
         gain = Spread.of(of["rpj"] / max(of[name] for name in COMPETITORS) for of in runs)
@@ -73,7 +73,7 @@ def flushing(scale: Scale) -> Iterator[Finding]:
         ]
         rpj = [of["rpj"] for of in runs]
         adaptive[setting] = [of["adaptive"] / share for of, share in zip(flushed, rpj, strict=True)]
-        if setting in scale.pick(SETTINGS[:1], SETTINGS, SETTINGS):  # the one in which it is furthest from the bound
+        if setting in scale.pick(SETTINGS[:1], SETTINGS, SETTINGS):  # at ci, only the setting furthest from the bound
             fine = [online("rpj", *setting, rows, seed, block_rows=rows // 2000, n_flush=0.01) for seed in scale.seeds]
             _judge_lemma(best, setting, fine)
             rpj = [max(share, each.share) for share, each in zip(rpj, fine, strict=True)]
@@ -89,7 +89,7 @@ def flushing(scale: Scale) -> Iterator[Finding]:
 
 
 def _shares(setting: tuple[Kind, float], rows: int, printed: float) -> Shares:
-    """DINER evicts by values, of which there are fifty in a partition: it may exceed the bound of partitions."""
+    """DINER evicts by value, and a partition has fifty values, so it may exceed the bound for partitions."""
     ours = online("diner", *setting, rows)
     in_bytes = [share_in_bytes(name, *setting, rows) for name in ("rpj", "diner", "adaptive")]
     return Shares(named(setting), ours.bound, printed, ours.share, *in_bytes)
@@ -118,7 +118,7 @@ def _judge_policies(
 
 
 def _against_all_flushes() -> tuple[str, bool]:
-    """Two partitions and sides, a few rows each: what is left waits for as many arrivals as after the best flush."""
+    """Two partitions, two sides, a few rows each: the remaining rows expect as many matches as after the best flush."""
     rng = np.random.default_rng(0)
     gaps = []
     for _ in range(50):
@@ -140,7 +140,7 @@ def _expected(rows: np.ndarray, arrival: np.ndarray) -> float:
 
 
 class _Pages(NamedTuple):
-    """How much is flushed, of how many pages of memory: so that pieces that RPJ spills have 2.6 pages, as in print."""
+    """Flush and memory sizes, chosen so that RPJ spills pieces of 2.6 pages, as in the paper."""
 
     rows: int
     memory: int
@@ -233,7 +233,7 @@ def worked_example(scale: Scale) -> Iterator[Finding]:
     flushed = optimal_flush(ResidentCounts(np.full((2, 2), 10), arrival, np.zeros((2, 2), np.int64)), 15)
     listed = "; ".join(f"{v.rows} of R{v.side + 1} with value {v.partition + 1}" for v in flushed)
     wanted = [(Side.LEFT, 0, 10), (Side.RIGHT, 1, 5)]
-    # p2(1) = .10 is smallest: R1's rows of value 1 wait for it. Then p1(2) = .25: R2's rows of value 2.
+    # p2(1) = .10 is smallest: it matches R1's rows of value 1. Then p1(2) = .25: R2's rows of value 2.
     example.judge("exactly", listed, [tuple(victim) for victim in flushed] == wanted)
     yield example
 

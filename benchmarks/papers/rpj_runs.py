@@ -1,4 +1,4 @@
-"""RPJ's experiments at a fraction of their size: the same shares of partitions, memory and rates, fewer rows."""
+"""RPJ's experiments at a fraction of the printed size: the same shares of partitions, memory and rates, fewer rows."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from dovetail.testing.workload import Workload
 
 PARTITIONS = 20
 HASHED = ("rpj", "hmj", "xjoin")
-VALUES = 50  # of a partition
-MEMORY_SHARE = 20  # residents are one row in this many of the input
-BATCHES = 25  # that residents consist of
-STALLED_PAGES = 80  # of memory on the unreliable network
-ROW_BYTES = 10  # in print
-PRINTED_PAGES, PRINTED_S = 20_000, 14_000  # of both relations, and how long they take over the unreliable network
+VALUES = 50  # per partition
+MEMORY_SHARE = 20  # one in this many rows of the input is resident
+BATCHES = 25  # number of batches that make up the residents
+STALLED_PAGES = 80  # memory pages on the unreliable network
+ROW_BYTES = 10  # as printed
+PRINTED_PAGES, PRINTED_S = 20_000, 14_000  # both relations, and their transmission over the unreliable network
 
 Kind = Literal["harmony", "reverse"]
 SETTINGS: tuple[tuple[Kind, float], ...] = (("harmony", 1), ("harmony", 5), ("reverse", 1), ("reverse", 5))
 
 
 class Online(NamedTuple):
-    """Shares of all results that came while rows arrived."""
+    """Shares of all results found while rows arrived."""
 
     share: float
-    bound: float  # no policy that knows partitions only can have more
+    bound: float  # for any policy that only distinguishes partitions
 
 
 def online(
@@ -72,11 +72,11 @@ def unreliable(
     merges_at_random: bool = False,
     **parameters: Any,
 ) -> ClockedRun:
-    """A run over the unreliable network, with reactive work, to its end.
+    """A complete run over the unreliable network, with reactive work.
 
-    A page takes the share of the transmission that 10 ms at random and 1 ms in sequence are at the printed size; print
-    charges merges with every page at random, read and written. Memory has more pages than otherwise, because RPJ spills
-    small pieces (see `reliable`).
+    A page takes the same share of the transmission as 10 ms (random) and 1 ms (sequential) at the printed size; the
+    paper charges merges for every page at random, read and written. Memory has more pages than otherwise, because RPJ
+    spills small pieces (see `reliable`).
     """
     line = workload(kind, ratio, rows, seed, reliable=False)
     block = max(1, rows // MEMORY_SHARE // STALLED_PAGES)
@@ -91,24 +91,24 @@ def unreliable(
 
 
 class Course(NamedTuple):
-    """A run over the reliable network, to its end."""
+    """A complete run over the reliable network."""
 
-    places: list[float]  # of the line of arrivals, as shares of it, after the first overflow
-    costs: list[float]  # seconds for each result so far, at these places
-    peak: float  # the place where that is largest
+    places: list[float]  # positions in the sequence of arrivals, as shares, after the first overflow
+    costs: list[float]  # seconds per result so far, at these positions
+    peak: float  # the position of the largest
     cleaning_pages: int  # read and written after the last arrival
 
 
-OVERFLOW = 1 / MEMORY_SHARE  # where memory is full for the first time
+OVERFLOW = 1 / MEMORY_SHARE  # the position at which memory is first full
 
 
 def reliable(
     operator: str, kind: Kind, ratio: float, rows: int, pages: int, points: int, seed: int = 0, **parameters: Any
 ) -> Course:
-    """With memory of this many pages, smaller than the batches that arrive.
+    """A run with memory of this many pages, which are smaller than the batches that arrive.
 
-    A flush of RPJ spills a piece of nearly every partition. In print, with 1000 pages, a piece has 2.6 pages where a
-    tenth of memory is flushed; with fewer pages it must be more of memory, or most pages are nearly empty.
+    A flush of RPJ spills a piece of nearly every partition. In the paper, with 1000 pages, a piece has 2.6 pages if a
+    tenth of memory is flushed; with fewer pages, more of memory must be flushed, or most pages are nearly empty.
     """
     residents = rows // MEMORY_SHARE
     block = max(1, residents // BATCHES)
@@ -145,11 +145,11 @@ def pages_of(counters: Counters) -> int:
     return counters.pages_written + counters.pages_read_random + counters.pages_read_sequential
 
 
-LEAST_ROWS = 150_000  # of ten bytes: a twentieth of them is more than the least budget
+LEAST_ROWS = 150_000  # of ten bytes: a twentieth of them is more than the smallest budget
 
 
 def share_in_bytes(operator: str, kind: Kind, ratio: float, rows: int) -> float:
-    """The share online with rows of ten bytes and a budget of a twentieth of these bytes, indexes and all."""
+    """The share found online with rows of ten bytes and a budget, including indexes, of a twentieth of these bytes."""
     rows = max(rows, LEAST_ROWS)
     line = workload(kind, ratio, rows)
     tables = tuple(table.append_column("n", pa.array(np.zeros(table.num_rows, np.int16))) for table in line.tables)
@@ -160,7 +160,7 @@ def share_in_bytes(operator: str, kind: Kind, ratio: float, rows: int) -> float:
 
 @cache
 def workload(kind: Kind, ratio: float, rows: int, seed: int = 0, reliable: bool = True) -> Workload:
-    """The paper's keys, fewer values to a partition, each value replaced by one that our hash puts there."""
+    """The paper's keys with fewer values per partition, each replaced by a value that our hash function puts there."""
     line = rpj_keys(kind, ratio, rows, seed, reliable=reliable)
     candidates = np.arange(100 * PARTITIONS * VALUES)
     homes = partitions_of(hash_codes(candidates), PARTITIONS)
@@ -185,7 +185,7 @@ def _play(operator: str, line: Workload, rows: int, block_rows: int | None, **pa
 
 
 def memory_rows(residents: int, block_rows: int) -> int:
-    """The budget that leaves so much to residents while rows arrive: a block is for the input."""
+    """The budget that leaves this much to residents while rows arrive; one block is for the input."""
     return residents + block_rows
 
 
@@ -193,19 +193,19 @@ def _partitions(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return partitions_of(hash_codes(np.asarray(table.column("k"))), PARTITIONS)
 
 
-# What RPJ expects, and what comes.
+# Predicted and actual results of RPJ.
 
 
 @dataclass
 class Expected:
-    """Sums over all flush cycles or tasks."""
+    """Predicted and actual results, one entry per flush cycle or task."""
 
     predicted: list[float] = field(default_factory=list)
     actual: list[float] = field(default_factory=list)
 
 
 class _Watched(Rpj):
-    """Compares what is expected with what comes: between two flushes (eq. 4), and of each task (section 5.3)."""
+    """Compares predicted with actual results: between two flushes (eq. 4), and for each task (section 5.3)."""
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)
@@ -242,7 +242,7 @@ class _Watched(Rpj):
 
 
 def watched(line: Workload, residents: int, stall_every: int | None = None, **parameters: Any) -> _Watched:
-    """Let all rows arrive in turn, with a stall after each run of batches; the operator knows what it saw."""
+    """Let all rows arrive in turn, with a stall after each run of batches. Returns the operator with its records."""
     block = max(1, residents // BATCHES)
     counters = Counters()
     left, right = (table.schema for table in line.tables)

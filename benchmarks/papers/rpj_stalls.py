@@ -1,10 +1,10 @@
 """RPJ over the unreliable network (Figs. 10, 11, 12), on a simulated clock.
 
-What a page costs is not printed, and it decides the outcome. A page takes the share of the transmission that 10 ms are
-at the printed size, and at larger scales ten and a hundred times as much. Merges are charged in two ways: as printed,
-every page at random, read and written; and as they are here, where a merge takes many pages of a run at once. Tasks are
-finished once they are begun, HMJ's for all partitions, as the paper has it. Ours is RPJ with what a merge costs here in
-place of the printed estimate.
+The cost of a page is not printed, but it decides the outcome. A page takes the same share of the transmission as 10 ms
+at the printed size, and at larger scales also ten and a hundred times as much. Merges are charged in two ways: as
+printed, every page at random, read and written; and as in this implementation, where a merge reads many pages of a run
+at once. Tasks are finished once begun, in HMJ for all partitions, as in the paper. Ours is RPJ with the cost of a merge
+in this implementation instead of the printed estimate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.papers.scale import Scale
 from benchmarks.papers.verdicts import Finding, Plot, Spread
 from dovetail.testing.clock import ClockedRun
 
-N_FLUSH = 0.5  # of memory, so that pieces that are spilled have about a page, and 2.6 in print
+N_FLUSH = 0.5  # of memory, so that spilled pieces have about a page (2.6 in the paper)
 PRINTED: dict[str, Any] = {"n_flush": N_FLUSH, "handover": "bucket", "passes": "pages"}
 OURS = "rpj, ours"
 CONTENDERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -35,7 +35,7 @@ COMPETITORS = ("hmj", "xjoin")
 LEADERS = ("rpj", *COMPETITORS)
 ORDERS = (("rpj", "rpj_dd"), ("rpj_dd", "rpj_md"), ("hmj", "xjoin"))
 CHARGES = {"merges at random": True, "merges in sequence": False}
-SLOWER = (1, 10, 100)  # than 10 ms for a page at random
+SLOWER = (1, 10, 100)  # factors on 10 ms per random page
 POINTS = 20
 
 
@@ -53,7 +53,7 @@ def unreliable_network(scale: Scale) -> Iterator[Finding]:
     cases = [(charge, slower) for slower in scale.pick((1,), SLOWER, SLOWER) for charge in CHARGES]
     contenders = [name for name in CONTENDERS if name != OURS or scale.with_shares]
     for charge, slower in cases:
-        # All four were run at scale ci, too: each order holds in all of them, or in none.
+        # At scale ci all four were run once: each order holds in all of them, or in none.
         settings = tried if CHARGES[charge] else scale.pick(tried[:1], tried, tried)
         page, held = _named(charge, slower), dict.fromkeys(ORDERS, len(settings))
         for setting in settings:
@@ -83,7 +83,7 @@ def unreliable_network(scale: Scale) -> Iterator[Finding]:
 
 
 def _lead(shares: dict[str, float]) -> float:
-    """RPJ's share over the larger one of the others."""
+    """RPJ's share divided by the larger share of the others."""
     return shares["rpj"] / max(shares[name] for name in COMPETITORS)
 
 
@@ -137,6 +137,6 @@ def _costs(rows: int, seeds: range, cases: list[tuple[str, int]]) -> Finding:
 
 
 def _cost_over_time(run: ClockedRun) -> list[tuple[float, float]]:
-    """From the first overflow on."""
+    """The cost over time from the first overflow on."""
     places = [OVERFLOW + (1 - OVERFLOW) * (i + 1) / POINTS for i in range(POINTS)]
     return [(100 * place, 1e3 * run.cost_at(place * run.last_arrival_s)) for place in places]

@@ -1,4 +1,4 @@
-"""How large the experiments are run: for CI, on a desk, or as printed."""
+"""Sizes of the experiments: for CI, for a desktop, or as printed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Scale:
     name: str
-    size: int  # its place in `pick`
+    size: int  # position in the arguments of `pick`
     seed_count: int
-    with_shares: bool = True  # also what no claim is judged by: shares in bytes, and of `auto`
+    with_shares: bool = True  # also measure what no claim is judged by: shares in bytes, and of `auto`
 
     @property
     def seeds(self) -> range:

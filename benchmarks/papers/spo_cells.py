@@ -1,8 +1,8 @@
-"""SPO-Join scaled out (Figs. 10a, 14 to 17): elements in one process, each measured alone, then queues simulated.
+"""SPO-Join scaled out (Figs. 10a, 14 to 17): elements are measured one by one in a process, then queues are simulated.
 
-router --every row--> element 1: its batches          what an element needs for a probe, and for building a batch,
-                 \\-> element 2: its batches           is measured here; how long rows wait is computed from it
-                  \\-> ...                             (Lindley's recursion); a row is done when the last element is
+router --every row--> element 1: its batches          the time of an element for a probe, and for building a batch, is
+                 \\-> element 2: its batches           measured; waiting times of rows are computed from it (Lindley's
+                  \\-> ...                             recursion); a row is done when the last element is done
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from benchmarks.papers.verdicts import Finding, Plot, figures
 
 Seconds = NDArray[np.float64]
 
-ROUNDS = 3  # the fastest of which counts: the others have waited for something else
-BUSY = 0.9  # of the time of the slower structure's elements
-SIMULATED = 20_000  # rows that arrive
+ROUNDS = 3  # the fastest counts: slower ones were delayed by something else
+BUSY = 0.9  # utilisation of the slower structure's elements
+SIMULATED = 20_000  # arriving rows
 PERCENTILES = (50, 75, 95)
-SLIDES = ((25, 1, 15e6), (50, 1, 62e6), (75, 5, 140e6), (100, 5, 249e6))  # thousand rows, parts, matches in print
-THROUGHPUT = {1: 419, 20: 6167}  # rows/s in print, by elements
+SLIDES = ((25, 1, 15e6), (50, 1, 62e6), (75, 5, 140e6), (100, 5, 249e6))  # thousand rows, parts, printed matches
+THROUGHPUT = {1: 419, 20: 6167}  # printed rows/s, by elements
 
 
 def build_css(
@@ -41,15 +41,15 @@ def build_css(
 
 
 class Element(NamedTuple):
-    """One processing element: what it takes to probe all its batches with each of some rows, and to build one."""
+    """One processing element: the seconds to probe all its batches with each of some rows, and to build a batch."""
 
     probe_s: Seconds
     build_s: float
-    operations: Seconds  # of each probe
+    operations: Seconds  # per probe
 
 
 def measure_element(data: Workload, batches: int, rows: int, build: Build, probes: int) -> Element:
-    """This many batches of this many rows, probed by the last rows of the data."""
+    """Measure an element with this many batches of this many rows, probed by the last rows of the data."""
     tests, probing = data.query.tests(left_probes=True), data.keys[-probes:]
     built, build_s = [], []
     for number in range(batches):
@@ -83,7 +83,7 @@ def latencies(elements: int, element: Element, rate: float, merge_every: int, rn
 
 
 def finish_times(arrivals: Seconds, service: Seconds) -> Seconds:
-    """One server, first come first served."""
+    """Finish times of a single server, first come, first served."""
     upto = np.cumsum(service)
     finished: Seconds = upto + np.maximum.accumulate(arrivals - (upto - service))
     return finished
@@ -140,7 +140,7 @@ def match_rates(scale: Scale) -> Iterator[Finding]:
 
 
 def _matches(data: Workload, slide: int) -> float:
-    """Pairs of a slide, from the share that a few rows have."""
+    """The number of pairs of a slide, estimated from a few rows."""
     return float(slide) ** 2 * _selectivity(data, slide)
 
 

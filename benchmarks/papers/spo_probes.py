@@ -1,4 +1,4 @@
-"""SPO-Join's probes against trees, hash sets, loops and a hash join (Figs. 7 to 9, 11, 22, 23).
+"""SPO-Join's probes compared with trees, hash sets, loops and a hash join (Figs. 7 to 9, 11, 22, 23).
 
 Ratios of CPU time in one process, medians of several rounds, and counts of operations.
 """

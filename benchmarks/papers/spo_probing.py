@@ -1,6 +1,6 @@
-"""SPO-Join's claims about probes: against trees, hash sets, nested loops, and a hash join.
+"""SPO-Join's claims about probes, compared with trees, hash sets, nested loops and a hash join.
 
-Times are ratios of CPU seconds in one run, medians of several rounds in turn; counts come from `Work`.
+Times are ratios of CPU seconds in one run, medians of several rounds; counts come from `Work`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PERCENTILES = (50, 75, 95)  # of probes
 
 
 def _seconds(contenders: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """CPU seconds of each, in turn; a first round warms up."""
+    """CPU seconds of each contender, measured in turn; the first round is a warm-up."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS + 1):
         for name, contender in contenders.items():
@@ -48,7 +48,7 @@ def _seconds(contenders: Mapping[str, Callable[[], object]]) -> dict[str, float]
 
 
 def at_rest(rows: int) -> tuple[dict[str, float], dict[str, tuple[int, int]]]:
-    """Section 1: seconds of each join of two tables by Q1, and what it found: pairs and a digest."""
+    """Section 1: seconds of each join of two tables by Q1, and its answer: the number of pairs and a digest."""
     left, right = (racks(rows, seed=seed).keys for seed in (0, 1))
     joins: dict[str, Callable[[], Pairs]] = {
         "IE-Join": lambda: ie_join_at_rest(Q1, left, right, Work()),
@@ -86,7 +86,7 @@ def _digest(pairs: Pairs) -> tuple[int, int]:
 
 
 class Ratios(NamedTuple):
-    """How many times as long the other takes."""
+    """The time of the other structure divided by ours."""
 
     css_hash_over_po: float
     css_bit_over_po: float
@@ -94,7 +94,7 @@ class Ratios(NamedTuple):
 
 
 def probe_ratios(workload: Workload, batches: int, probes: int) -> Ratios:
-    """Figures 7 to 9: the last rows probe all others in equal batches, and the first of these batches in trees."""
+    """Figures 7 to 9: the last rows probe all others in batches of equal size, and the first batch also in trees."""
     query, stored, probing = workload.query, workload.keys[:-probes], workload.keys[-probes:]
     tests = query.tests(left_probes=True)
     parts = {
@@ -147,7 +147,7 @@ def _filled_trees(query: Query, keys: Floats, intersection: str) -> Trees:
 
 
 def probing_work(join: WindowJoin, workload: Workload, probes: int) -> Work:
-    """Load all rows but the last `probes`; what these then do to find their results."""
+    """Load all rows except the last `probes`. Returns the work of these to find their results."""
     sides = [Side(side) for side in workload.sides]
     for side, keys in zip(sides[:-probes], workload.keys[:-probes], strict=True):
         join.load(side, keys)
@@ -157,7 +157,7 @@ def probing_work(join: WindowJoin, workload: Workload, probes: int) -> Work:
 
 
 def touched_by_probes(join: WindowJoin, workload: Workload, probes: int) -> list[int]:
-    """What each of the last rows touches to find its results: keys, bits, words and entries."""
+    """The number of keys, bits, words and entries that each of the last rows touches to find its results."""
     sides = [Side(side) for side in workload.sides]
     for side, keys in zip(sides[:-probes], workload.keys[:-probes], strict=True):
         join.load(side, keys)
@@ -169,7 +169,7 @@ def touched_by_probes(join: WindowJoin, workload: Workload, probes: int) -> list
 
 
 def chain_over_po(window: int, probes: int, workload: Callable[[int], Workload] = rides) -> dict[str, float]:
-    """Figure 11a, c: what probes touch, at some percentiles: chain index over PO-Join, with parts of equal size."""
+    """Figure 11a, c: percentiles of items touched per probe, chain index divided by PO-Join; parts of equal size."""
     data = workload(window + probes)
     po = touched_by_probes(po_join(data.query, window, window // 10), data, probes)
     chains = {
@@ -184,7 +184,7 @@ def chain_over_po(window: int, probes: int, workload: Callable[[int], Workload] 
 
 
 def loops_over_po(window: int, probes: int, workload: Callable[[int], Workload] = rides) -> dict[str, float]:
-    """Figure 11b, d: operations of a split join and of a broadcast join over those of PO-Join."""
+    """Figure 11b, d: operations of a split join and of a broadcast join, divided by those of PO-Join."""
     data = workload(window + probes)
     po = probing_work(po_join(data.query, window, window // 10), data, probes)
     loops = {"split join": split_join(data.query, window), "BCHJ": bchj(data.query, window)}

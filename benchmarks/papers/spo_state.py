@@ -1,4 +1,4 @@
-"""SPO-Join's claims about what it keeps, and about messages that lag: counts of operations, and simulations."""
+"""SPO-Join's claims about its state and about delayed messages: counts of operations, and simulations."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def load(join: WindowJoin, workload: Workload) -> None:
 
 
 class Merges(NamedTuple):
-    """The most that one merge moves, with slides merged whole over slides merged in parts."""
+    """The largest work of a merge: slides merged whole divided by slides merged in parts."""
 
     work_ratio: float
-    largest_mutable: int  # rows, with parts
+    largest_mutable: int  # rows, if merged in parts
     delta: int
 
 
 def divided_slides(slide: int, elements: int) -> Merges:
-    """Figure 10c: a slide merged at once, or in as many parts as there are elements."""
+    """Figure 10c: a slide merged at once, or in one part per element."""
     data = rides(3 * slide)
     joins = [po_join(data.query, 10 * slide, delta) for delta in (slide, slide // elements)]
     for join in joins:
@@ -44,7 +44,7 @@ def divided_slides(slide: int, elements: int) -> Merges:
 
 
 def insertion(window: int) -> dict[str, float]:
-    """Figure 12: key comparisons per row inserted, once the window is full; for PIM without its rebuilds."""
+    """Figure 12: key comparisons per inserted row, once the window is full; for PIM without rebuilds."""
     data = racks(window + window // 10)
     joins = {
         "SPO": po_join(data.query, window, window // 10),
@@ -93,7 +93,7 @@ class Waits(NamedTuple):
 
 
 def merging(deltas: Sequence[int]) -> Waits:
-    """Figure 20: merges that take as long as a quarter of delta arrivals."""
+    """Figure 20: merges that take as long as delta / 4 arrivals."""
     moved = []
     for delta in deltas:
         data = racks(4 * delta)
@@ -111,7 +111,7 @@ def merging(deltas: Sequence[int]) -> Waits:
 
 
 def mutable_shares(window: int, shares: Sequence[float]) -> list[float]:
-    """Figure 21: operations per row in the mutable part, over a full window and another."""
+    """Figure 21: operations per row in the mutable part, over two windows."""
     data = rides(2 * window)
     work = []
     for share in shares:
@@ -139,14 +139,14 @@ def orderings(rows: int) -> dict[str, ordering.Outcome]:
 
 
 class Expiry(NamedTuple):
-    differences: list[float]  # how much further behind the elements are with a partitioner than with a cache
+    differences: list[float]  # lag of the elements with a partitioner, divided by the lag with a cache
     false: dict[str, int]
     false_filtered: dict[str, int]
     lost: int
 
 
 def expiry(slides: Sequence[int], rates: Sequence[int], delay_ms: float, rows: int) -> Expiry:
-    """Figure 19: messages take `delay_ms`; the count of false results is that of a small window."""
+    """Figure 19: messages take `delay_ms`; false results are counted in a small window."""
     differences = []
     for slide in slides:
         for rate in rates:

@@ -1,4 +1,4 @@
-"""What SPO-Join keeps, and messages that lag (Figs. 10c, 12, 13, 18 to 21, section 3): counts, and simulations."""
+"""SPO-Join's state, and delayed messages (Figs. 10c, 12, 13, 18 to 21, section 3): counts, and simulations."""
 
 from __future__ import annotations
 

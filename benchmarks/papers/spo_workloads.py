@@ -1,4 +1,4 @@
-"""The three queries of the SPO-Join paper, over synthetic rows with the shape of its data.
+"""The three queries of the SPO-Join paper, over synthetic rows shaped like its data.
 
 Q1   R.POWER < S.POWER AND R.COOL > S.COOL                         racks and cooling, two streams
 Q2   |lon1 - lon2| < 0.03 AND |lat1 - lat2| < 0.03, self-join      places of taxi rides
@@ -26,14 +26,14 @@ class Workload(NamedTuple):
 
 
 def racks(rows: int, noise: float = 0.3, seed: int = 0) -> Workload:
-    """Cooling follows power; the less closely, the more results."""
+    """Cooling follows power; the looser the relation, the more results."""
     rng = np.random.default_rng(seed)
     power = rng.random(rows)
     return Workload(Q1, rng.integers(0, 2, rows), np.column_stack([power, power + noise * rng.random(rows)]))
 
 
 def places(rows: int, seed: int = 0) -> Workload:
-    """A dense centre and a wide surrounding."""
+    """A dense centre with wide surroundings."""
     rng = np.random.default_rng(seed)
     spread = np.where(rng.random(rows) < 0.7, 0.02, 0.08)[:, None]
     return Workload(Q2, np.zeros(rows, np.int64), rng.normal((-73.97, 40.75), spread, (rows, 2)))

@@ -1,9 +1,9 @@
-"""All claims of the papers, or those of some of them: tried in parallel processes, judged, and held against a file.
+"""Checks the claims of all or some papers in parallel processes, and compares the verdicts with a file.
 
     python -m benchmarks.papers [diner|miner|rpj|diag|pmj|spo …] --scale ci|small|paper [--seeds N] [--counted]
 
-`expected.toml` has, for each claim, the verdict and which of its settings do not hold, with the reason. A run fails
-where anything else comes out: a verdict that changes has to be explained there.
+For each claim, `expected.toml` has the verdict and the settings that fail, with the reason. A run fails if the outcome
+differs: a change of a verdict has to be explained there.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Expected:
 
 
 def read_expected(scale: Scale, file: Path = EXPECTED) -> dict[str, Expected]:
-    """By claim. A claim may have other settings that fail with five seeds, or at a scale, in a table of its own."""
+    """The expected verdicts by claim. Expectations for five seeds or for one scale are in tables of their own."""
     found = {}
     for name, fields in tomllib.loads(file.read_text()).items():
         own = fields.get(scale.name, {})
@@ -65,7 +65,7 @@ def read_expected(scale: Scale, file: Path = EXPECTED) -> dict[str, Expected]:
 
 
 def compare(findings: Sequence[Finding], expected: dict[str, Expected]) -> list[str]:
-    """What came out otherwise than expected: nothing, if the gate is to open."""
+    """The differences from the expected verdicts; the gate passes if there are none."""
     changes = []
     for finding in findings:
         wanted = expected.get(finding.claim)
@@ -91,7 +91,7 @@ def papers(
     counted: bool = False,
     seeds: int | None = None,
 ) -> bool:
-    """Try the claims, or with `counted` those that no other load can disturb; True if all verdicts are as expected."""
+    """Check the claims; with `counted`, only those that do not depend on other loads. True if all are as expected."""
     for given, known in ((names, PAPERS), ([scale], SCALES)):
         unknown = [name for name in given if name not in known]
         if unknown:
@@ -123,7 +123,7 @@ def papers(
 def run_all(
     names: tuple[str, ...], scale: Scale, console: Console, workers: int | None = None, counted: bool = False
 ) -> list[Finding]:
-    """In the order of the claims, on as many processes as there are cores, if nothing else is said."""
+    """The findings in the order of the claims; by default on one process per core."""
     todo = [each for each in experiments(names) if not (counted and each.timed)]
     workers = workers or len(os.sched_getaffinity(0))
     found: dict[str, Finding] = {}
@@ -146,9 +146,9 @@ def run_all(
 
 
 def try_experiment(module: str, name: str, scale: Scale) -> tuple[float, list[dict[str, Any]]]:
-    """In a process of its own: seconds of CPU, and the findings."""
+    """Run an experiment in a separate process. Returns CPU seconds and the findings."""
     if Path("/dev/shm").is_dir():
-        tempfile.tempdir = "/dev/shm"  # many small blocks, of which only the number matters
+        tempfile.tempdir = "/dev/shm"  # many small blocks: only their number matters
     started = time.process_time()
     found = [finding.to_json() for finding in experiment_of(module, name).run(scale)]
     return time.process_time() - started, found

@@ -1,10 +1,10 @@
-"""What comes of a claim when its experiment is run again: figures setting by setting, and a verdict that follows.
+"""The outcome of a claim when its experiment is repeated: figures for each setting, and the resulting verdict.
 
-reproduced         in every setting that was tried, and with the size in print where print has one
-direction          in every setting, but the size in print is not reached, or not judged
-conditional        in some of them
-contradicted       in none
-not reproducible   what is printed does not say enough to try it
+reproduced         it holds in every setting, with the printed size of the effect, if there is one
+direction          it holds in every setting, but the printed size is not reached, or not judged
+conditional        it holds in some settings
+contradicted       it holds in no setting
+not reproducible   the paper does not say enough to try it
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Verdict(StrEnum):
 class Part(NamedTuple):
     """A claim in one setting."""
 
-    when: str  # the setting, and what is asked of it
-    here: str  # what comes out
+    when: str  # the setting, and the requirement
+    here: str  # the outcome
     holds: bool
 
 
@@ -40,17 +40,17 @@ class Plot(NamedTuple):
     lines: Mapping[str, Sequence[tuple[float, float]]]
     log_y: bool = False
     shaded: Sequence[tuple[float, float]] = ()  # spans of x
-    shaded_as: str = ""  # what the legend says of them
+    shaded_as: str = ""  # their name in the legend
 
 
 class Shares(NamedTuple):
-    """Of all results, found while rows arrive, in one setting: as the paper has it, and what users get."""
+    """Shares of all results found while rows arrive, in one setting: as in the paper, and as users get them."""
 
     when: str
-    bound: float | None  # what no policy exceeds, where arrivals are in random order
+    bound: float | None  # of any policy, if arrivals are in random order
     printed: float  # the paper's operator, memory in rows
     ours: float  # our variant of it, memory in rows
-    printed_in_bytes: float  # indexes and buffers count
+    printed_in_bytes: float  # including indexes and buffers
     ours_in_bytes: float
     auto_in_bytes: float
 
@@ -62,19 +62,19 @@ class Finding:
     claim: str
     setting: str
     parts: list[Part] = field(default_factory=list)
-    sizes: list[Part] = field(default_factory=list)  # how much, where print says it
-    unsized: str = ""  # why the size in print is not judged
-    guards: list[Part] = field(default_factory=list)  # not printed, but a fault of ours if they do not hold
-    beside: list[str] = field(default_factory=list)  # figures that the claim is not judged by
+    sizes: list[Part] = field(default_factory=list)  # the size of the effect, if it is printed
+    unsized: str = ""  # why the printed size is not judged
+    guards: list[Part] = field(default_factory=list)  # not printed, but our fault if they do not hold
+    beside: list[str] = field(default_factory=list)  # figures that do not affect the verdict
     shares: list[Shares] = field(default_factory=list)
-    missing: str = ""  # in print, without which nothing can be tried
+    missing: str = ""  # what the paper would have to say for the claim to be tried
     plots: list[Plot] = field(default_factory=list)
 
     def judge(self, when: str, here: str, holds: bool) -> None:
         self.parts.append(Part(when, here, bool(holds)))
 
     def judge_size(self, when: str, here: str, holds: bool) -> None:
-        """How much, beside what the claim is judged by: a size that is missed leaves the direction."""
+        """Judge the size of the effect: if only the size is missed, the verdict is `direction`."""
         self.sizes.append(Part(when, here, bool(holds)))
 
     def guard(self, when: str, here: str, holds: bool) -> None:

@@ -1,4 +1,4 @@
-"""From merged partial results to the result."""
+"""Final results from merged partial results."""
 
 from decimal import Decimal
 
@@ -24,7 +24,7 @@ def finished(text: str, *partials: object) -> object:
         (1, 3, "0.3333"),
         (2, 3, "0.6667"),
         (-2, 3, "-0.6667"),
-        (1, 20000, "0.0001"),  # half up
+        (1, 20000, "0.0001"),  # rounded half up
         (-1, 20000, "-0.0001"),
         (1, 20001, "0.0000"),
         (99999, 1, "99999.0000"),

@@ -1,4 +1,4 @@
-"""Partial results per left row and per group, against the definition; merged, they finish as the whole does."""
+"""Partial results per left row and per group, against the definition; merging them gives the result of the whole."""
 
 import random
 
@@ -43,7 +43,7 @@ FLOATS = np.array([0.0, -1.5, 2.25, np.inf, -np.inf, np.nan])
 
 
 def merged(partials: pa.Table, aggregates: tuple[Aggregate, ...], groups: int) -> pa.RecordBatch:
-    """What Spark does between the cells and the end."""
+    """Merge partial results as Spark does."""
     names = partials.column_names
     wanted = [(name, column.merge) for name, column in zip(names[groups:], partial_columns(aggregates), strict=True)]
     table = partials.group_by(names[:groups]).aggregate(wanted)

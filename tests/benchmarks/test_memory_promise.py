@@ -1,4 +1,4 @@
-"""The promise of `memory=`, measured in processes of their own: 1.1 times the budget and 64 MB."""
+"""The promise of `memory=`, measured in separate processes: at most 1.1 times the budget plus 64 MB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The definition of a windowed join, row by row, and random streams to try it on."""
+"""The definition of a windowed join, row by row, and random streams to test it."""
 
 import math
 import operator
@@ -34,7 +34,7 @@ def query_of(*names: str, self_join: bool = False) -> Query:
 
 
 def random_stream(seed: int, size: int, keys: int, bad: float = 0.05) -> Stream:
-    """Many ties, and some rows with a null or a NaN."""
+    """A stream with many ties, and some nulls and NaNs."""
     rng = random.Random(seed)
     return tuple(
         (

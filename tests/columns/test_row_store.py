@@ -79,7 +79,7 @@ def test_appended_batches_read_as_one(type_: pa.DataType, seed: int) -> None:
     for _ in range(8):
         rows = [{"c": value(rng, type_), "n": len(expected)} for _ in range(rng.choice([0, 1, 3, 9, 17]))]
         batch = pa.RecordBatch.from_pylist(rows, schema=schema)
-        cut = rng.randrange(batch.num_rows + 1)  # a slice that does not start at its buffers' beginning
+        cut = rng.randrange(batch.num_rows + 1)  # a slice that does not start at the beginning of its buffers
         first = store.append(batch.slice(cut))
         assert first == len(expected)
         expected += batch.slice(cut).to_pylist()

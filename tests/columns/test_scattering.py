@@ -1,4 +1,4 @@
-"""Rows of several batches in one: columns of every type, with nulls, and with dictionaries that differ by batch."""
+"""Rows of several batches gathered into one: columns of every type, with nulls, with a dictionary per batch."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Rows at given positions, of every type, with and without nulls, of whole and of sliced batches."""
+"""Rows at given positions, of every type, with and without nulls, from whole and from sliced batches."""
 
 import datetime
 import decimal

@@ -1,4 +1,4 @@
-"""What typed predicates claim, spelled out, against the conjuncts that they stand for."""
+"""Compares typed predicates, evaluated literally, with the conjuncts from which they were derived."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Aligned = tuple[pa.RecordBatch, pa.RecordBatch]
 
 
 def check_meaning(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
-    """Exact predicates hold exactly where their source does; floating-point ones at least there."""
+    """Exact predicates hold exactly where their source does; floating-point predicates may also hold elsewhere."""
     left_rows = np.repeat(np.arange(left.num_rows), right.num_rows)
     right_rows = np.tile(np.arange(right.num_rows), left.num_rows)
     pairs = (_rows(left, left_rows), _rows(right, right_rows))
@@ -51,7 +51,7 @@ def _rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
 
 
 def view(predicate: Predicate, pairs: Aligned) -> tuple[Mask, bool]:
-    """Where the typed predicate holds, and whether that is the whole truth."""
+    """Where the typed predicate holds, and whether it is exact."""
     match predicate:
         case Equal(left, right):
             return _holds("=", left, right, pairs), True
@@ -107,7 +107,7 @@ def _in_band(band: Band, pairs: Aligned) -> tuple[Mask, bool]:
 
 
 def _between(values: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]) -> Mask:
-    """In the total order with NaN last, with a little margin: how a sorted search would look for a band."""
+    """In the total order with NaN last, with a small margin, as in a search for a band in sorted values."""
     margin = 1e-9 * (1 + np.abs(np.nan_to_num(values, posinf=0, neginf=0)))
     with np.errstate(invalid="ignore"):
         above = np.isnan(values) | (values >= low - margin)

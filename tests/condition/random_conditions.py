@@ -1,7 +1,7 @@
 """Random tables of every type, and random conditions over them in two dialects: ours (Spark's) and DuckDB's.
 
-Numbers are small and mostly quarters, so that what the two engines do differently at the edges (a float against an
-integer, overflow in 8 bits) does not come up; doubles also take values that round.
+Numbers are small and mostly quarters, to avoid differences between the two engines in edge cases (a float compared with
+an integer, overflow in 8 bits); doubles also have values that need rounding.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ INTERVALS = ("INTERVAL 5 MINUTES", "INTERVAL '1' DAY", "INTERVAL 90 SECONDS", "I
 
 
 def table(rng: random.Random, rows: int) -> pa.RecordBatch:
-    """A sixth of all values is null."""
+    """A random table in which a sixth of all values are null."""
     columns = {
         name: pa.array([None if rng.random() < 1 / 6 else rng.choice(POOLS[name]) for _ in range(rows)], type_)
         for name, type_ in ALL.items()
@@ -118,7 +118,7 @@ class Conditions:
             kind = self.rng.choice(kinds)
             column = self.column(kind)
             if kind is UNSIGNED or kind is INTEGERS:
-                # DuckDB would overflow in the column's own width.
+                # In the column's own width, DuckDB would overflow.
                 return Text(column.spark, f"CAST({column.duck} AS {'HUGEINT' if 'u64' in column.duck else 'BIGINT'})")
             return column
         if pick < 0.6:
@@ -184,7 +184,7 @@ class Conditions:
                 return fill("length({0}) < {1}", self.column(TEXTS), self.column(INTEGERS))
 
     def shape(self) -> Text:
-        """What normalisation looks for."""
+        """A shape that normalisation recognises."""
         sides = self.rng.sample("lr", 2)
         group = self.rng.choice((INTEGERS, INTEGERS, DECIMALS, FLOATS, {"f64": 0}, {"i32": 0, "p": 0, "f64": 0}))
         x, y = self.column(group, sides[0]), self.column(group, sides[1])

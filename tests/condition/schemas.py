@@ -1,4 +1,4 @@
-"""The two inputs that the table-driven tests are about."""
+"""The schemas of the two inputs in table-driven tests."""
 
 from __future__ import annotations
 

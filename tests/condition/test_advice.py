@@ -1,4 +1,4 @@
-"""What error messages advise works: each is taken from its message, followed, and run."""
+"""The advice in error messages works: each test takes it from the message, follows it, and runs the join."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_condition_that_is_written_anew(given: str) -> None:
     assert rows(written) == rows(WHOLE[given]), said
 
 
-PARTS: dict[str, tuple[str, str]] = {  # what is replaced, and a condition with the same rows
+PARTS: dict[str, tuple[str, str]] = {  # the text to replace, and a condition with the same result
     "l.s = r.a": ("l.s", "l.a = r.a"),
     "l.a = r.s": ("r.s", "l.a = r.a"),
     "l.when = r.ts": ("l.when", "l.ts = r.ts"),
@@ -138,7 +138,7 @@ def test_symbols_that_cannot_be_read() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("work_dir", "waves"), ("cells", 3), ("seed", 1), ("trusted", True)])
 def test_options_of_spark(name: str, value: Any) -> None:
-    """No algorithm is named that does not have them either."""
+    """The message does not name algorithms without these options."""
     with pytest.raises(DovetailError, match=f"^{name}= is for DataFrames; .* Leave it out") as error:
         dovetail.progressive(TABLE, TABLE, "l.a = r.a", **{name: value})
     assert "algorithm" not in str(error.value)
@@ -147,7 +147,7 @@ def test_options_of_spark(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("tolerance", 0.5), ("fan_in", 8), ("n_flush", 0.1), ("share", 0.5)])
 def test_parameters_of_algorithms(name: str, value: float) -> None:
-    """The algorithm that is named has the parameter."""
+    """The named algorithm has the parameter."""
     calls: list[Callable[..., Any]] = [dovetail.join, dovetail.progressive]
     for call in calls:
         with pytest.raises(DovetailError) as error:

@@ -1,6 +1,6 @@
-"""Constants at the edge of their type or beyond it, and NaN: joins by kernels against the expression as it was written.
+"""Constants at the edge of their type or beyond it, and NaN: joins by kernels against the expression as written.
 
-Floating-point numbers also against DuckDB, where NaN equals NaN and is larger than everything, as in Spark.
+Floating-point joins are also compared with DuckDB, where NaN equals NaN and is larger than everything, as in Spark.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ INTEGER_CONSTANTS = (
 
 
 def conditions(constants: tuple[str, ...]) -> list[str]:
-    """Every form with every constant, operators and second constants in turn."""
+    """Every form with every constant, with operators and second constants in turn."""
     return [
         form.format(c=c, d=constants[(i + j) % len(constants)], op=OPERATORS[(i + 2 * j) % len(OPERATORS)])
         for i, c in enumerate(constants)
@@ -74,7 +74,7 @@ def joined(left: pa.Table, right: pa.Table, on: str) -> Counter[tuple[int, int]]
 
 
 def defined(left: pa.Table, right: pa.Table, on: str) -> Counter[tuple[int, int]]:
-    """The cross product, filtered by the expression before anything is made of it."""
+    """The cross product, filtered by the expression before normalisation."""
     expression = bind(read_sql(on, (left.schema, right.schema)), left.schema, right.schema)
     rows = np.repeat(np.arange(len(left)), len(right)), np.tile(np.arange(len(right)), len(left))
     sides = [
@@ -107,7 +107,7 @@ def test_integers(type_: pa.DataType) -> None:
     for on in conditions(INTEGER_CONSTANTS):
         try:
             expected = defined(left, right, on)
-        except ConditionError:  # it overflows as it was written
+        except ConditionError:  # the expression as written overflows
             continue
         assert joined(left, right, on) == expected, on
 
@@ -116,7 +116,7 @@ def test_a_length_of_time_that_has_no_room_beside_a_timestamp() -> None:
     times = pa.table({"row": [0, 1], "x": pa.array([datetime(2200, 1, 1), datetime(1700, 1, 1)], pa.timestamp("ns"))})
     for on in ("l.x - r.x < INTERVAL 100000 DAYS", "abs(l.x - r.x) <= INTERVAL 100000 DAYS"):
         with pytest.raises(ConditionError):
-            defined(times, times, on)  # 500 years are no difference in nanoseconds
+            defined(times, times, on)  # in nanoseconds, a difference of 500 years overflows
     near = times.slice(0, 1)
     assert joined(near, near, "l.x - r.x < INTERVAL 100000 DAYS") == Counter([(0, 0)])
 
@@ -153,7 +153,7 @@ def test_constants_are_the_same_if_nothing_tells_them_apart() -> None:
 
 
 def test_zeros_of_two_signs_in_a_disjunction() -> None:
-    """Equal as numbers, and not the same where they are divided by or spelled out."""
+    """Both zeros are equal as numbers, but differ as divisors and as strings."""
     left = pa.table({"row": [0, 1], "x": [1.0, -1.0]})
     right = pa.table({"row": [0, 1], "s": ["0.0", "-0.0"]})
     on = "CAST(l.x * 0e0 AS STRING) = r.s OR CAST(l.x * -0e0 AS STRING) = r.s"

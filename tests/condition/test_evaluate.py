@@ -1,4 +1,4 @@
-"""In-process evaluation: three-valued logic, NaN, overflow, functions, and which pairs and rows survive."""
+"""In-process evaluation: three-valued logic, NaN, overflow, functions, and filtering of pairs and rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EMPTY = pa.schema({})
 
 
 def value_of(text: str, zone: str | None = None, **columns: pa.Array) -> list[Any]:
-    """The expression over one left table."""
+    """The value of the expression over one left table."""
     batch = pa.record_batch(columns)
     match read_sql(f"({text}) IS NULL", (batch.schema, EMPTY)):
         case Call("is_null", (expression,)):
@@ -31,7 +31,7 @@ def value_of(text: str, zone: str | None = None, **columns: pa.Array) -> list[An
 
 
 def single(text: str) -> Any:
-    """The value of an expression over columns of all kinds, in one row."""
+    """The value of an expression over one row with columns of all kinds."""
     (value,) = value_of(
         text,
         i=pa.array([7]),
@@ -263,18 +263,18 @@ TRANSITIONS = [
     ("Europe/Berlin", dt.datetime(2024, 3, 31, 2, 30)),  # a gap of an hour
     ("Europe/Berlin", dt.datetime(2024, 3, 31, 2)),
     ("Europe/Berlin", dt.datetime(2024, 3, 31, 3)),
-    ("Europe/Berlin", dt.datetime(2024, 10, 27, 2, 30)),  # twice
+    ("Europe/Berlin", dt.datetime(2024, 10, 27, 2, 30)),  # a time that occurs twice
     ("Europe/Berlin", dt.datetime(2024, 10, 27, 3)),
     ("Australia/Lord_Howe", dt.datetime(2024, 10, 6, 2, 10)),  # a gap of half an hour
     ("Australia/Lord_Howe", dt.datetime(2024, 4, 7, 1, 50)),
-    ("America/Sao_Paulo", dt.datetime(2018, 11, 4)),  # a day that begins at one o'clock
-    ("Pacific/Apia", dt.datetime(2011, 12, 30)),  # a day that was left out
+    ("America/Sao_Paulo", dt.datetime(2018, 11, 4)),  # a day that begins at 1:00
+    ("Pacific/Apia", dt.datetime(2011, 12, 30)),  # a day that was skipped
 ]
 
 
 @pytest.mark.parametrize(("zone", "clock"), TRANSITIONS, ids=str)
 def test_transitions_of_a_zone_by_every_path(zone: str, clock: dt.datetime) -> None:
-    """As in Java, and so in Spark: over a gap by its length, and the earlier of two. Fold 0 says the same in Python."""
+    """As in Java and Spark: a time in a gap moves by its length, of two times the earlier; as fold=0 in Python."""
     ordinary = dt.datetime(2024, 7, 1, 2, 30)
     instant, other = (time.replace(tzinfo=ZoneInfo(zone), fold=0).astimezone(dt.UTC) for time in (clock, ordinary))
     for unit in ("s", "ms", "us", "ns"):
@@ -315,7 +315,7 @@ def floor_clock(clock: dt.datetime, unit: str) -> dt.datetime:
 
 
 def on_clock(clock: dt.datetime, zone: ZoneInfo, offset: dt.timedelta | None) -> dt.datetime:
-    """The instant, with this offset if the clock ever shows it so. Without an offset a gap is left at its end."""
+    """The instant of a local time, with this offset if it is valid. Without one, a time in a gap moves to its end."""
     if offset is not None:
         kept = (clock - offset).replace(tzinfo=dt.UTC)
         if kept.astimezone(zone).replace(tzinfo=None, fold=0) == clock:
@@ -332,7 +332,7 @@ def on_clock(clock: dt.datetime, zone: ZoneInfo, offset: dt.timedelta | None) ->
 
 @pytest.mark.parametrize(("zone", "clock"), [*TRANSITIONS, ("America/Havana", dt.datetime(2024, 11, 3))], ids=str)
 def test_truncation_and_months_where_clocks_change(zone: str, clock: dt.datetime) -> None:
-    """As in Java, and so in Spark: the hour that comes twice is the one that it was."""
+    """As in Java and Spark: in an hour that occurs twice, truncation keeps the offset."""
     there = ZoneInfo(zone)
     middle = clock.replace(tzinfo=there).astimezone(dt.UTC)
     instants = [middle + dt.timedelta(minutes=step, microseconds=1_234) for step in range(-26 * 60, 26 * 60, 13)]
@@ -368,7 +368,7 @@ LARGEST = 2**63 - 1
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_what_is_stored_under_a_null_does_not_matter(zone: str | None, unit: str, stored: int) -> None:
-    """pandas has the smallest number there: NaT."""
+    """For example, pandas stores the smallest number, NaT."""
 
     def column(type_: pa.DataType) -> pa.Array:
         buffers = [pa.py_buffer(b"\2"), pa.py_buffer(np.array([stored, 10**9, stored]))]
@@ -434,7 +434,7 @@ def test_long_decimals_become_the_nearest_float() -> None:
     assert value_of("CAST(a AS DOUBLE)", a=a) == [float(value) for value in long]
     b = pa.array([2**53 + 1, 2**53 + 3], pa.decimal128(18, 0))
     assert value_of("CAST(a AS DOUBLE)", a=b) == [float(2**53 + 1), float(2**53 + 3)]
-    # In two steps, by way of a double, it would become 1.
+    # Converted via double it would become 1.
     assert value_of("CAST(a AS FLOAT)", a=pa.array([Decimal(2**24 + 1) / 2**24 + Decimal("1e-17")])) == [1 + 2**-23]
 
 

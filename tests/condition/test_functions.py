@@ -1,4 +1,4 @@
-"""The table of functions is all that reading, binding and evaluating know of them."""
+"""Parsing, binding and evaluation of functions depend only on the table of functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_what_is_bound_is_computed() -> None:
 
 
 def test_names() -> None:
-    """Each means one function, and is Spark's."""
+    """Each name stands for one function, and is Spark's name for it."""
     names = Counter(name for function in TABLE for name in (function.name, *function.also))
     assert set(names.values()) == {1}
     assert {function.name for function in TABLE} <= OF_SPARK

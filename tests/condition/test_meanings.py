@@ -1,4 +1,4 @@
-"""Ordered categoricals are compared in their order, and pandas' periods with their like only."""
+"""Ordered categoricals are compared in their order, and pandas' periods only with periods of the same kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import dovetail
 from dovetail.errors import ConditionError
 
-LEVELS = ["low", "mid", "high"]  # which text sorts otherwise
+LEVELS = ["low", "mid", "high"]  # as text they would sort differently
 VALUES = ["high", "low", None, "mid", "low", "high"]
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,

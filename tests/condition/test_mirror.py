@@ -1,4 +1,4 @@
-"""A mirrored condition has the pairs of the original, turned round, by definition and by the matchers."""
+"""A mirrored condition has the mirrored pairs of the original, by definition and with the matchers."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What becomes of a condition: predicates, filters, residual."""
+"""Normalisation of a condition into predicates, filters and a residual."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dovetail.condition import (
 )
 from dovetail.core.rows import Side
 
-# condition: its alternatives, in the order in which they are joined
+# condition: its alternatives, in the order of execution
 ALTERNATIVES = {
     "l.x = r.x OR l.s = r.s": ["l.x = r.x", "l.s = r.s"],
     "l.x = r.x OR l.x < r.x": ["l.x < r.x", "l.x = r.x"],
@@ -75,7 +75,7 @@ PREDICATES = {
     "NOT NOT l.x < r.x": ["l.x < r.x"],
     "NOT (l.x < r.x OR l.y = r.y)": ["l.y != r.y", "l.x >= r.x"],
     "NOT (l.x != r.x)": ["l.x = r.x"],
-    # terms of both sides, moved where that is exact
+    # terms of both sides, moved if that is exact
     "l.x - r.x < 5": ["l.x < r.x + 5"],
     "5 > l.x - r.x": ["l.x < r.x + 5"],
     "r.x - l.x < 5": ["l.x > r.x - 5"],
@@ -158,7 +158,7 @@ PREDICATES = {
     "distance(l.v, r.v) <= 0.5": ["distance((l.v), (r.v)) <= 0.5"],
     "distance(l.x, r.x) <= 2": ["-2.0 <= l.x - r.x <= 2.0"],
     "(l.y - r.y) * (l.y - r.y) < 4": ["-2.0 < l.y - r.y < 2.0"],
-    # what all branches of OR ask for
+    # conditions common to all branches of OR
     "(l.x = r.x AND l.y < r.y) OR (l.x = r.x AND l.y > 5)": ["l.x = r.x"],
     "(l.x = r.x AND l.y < r.y) OR l.x = r.x": ["l.x = r.x"],
     "(l.x = r.x OR FALSE) AND (l.y < r.y OR TRUE)": ["l.x = r.x"],
@@ -368,7 +368,7 @@ def test_later_alternatives_exclude_what_earlier_ones_find() -> None:
 
 
 def test_what_one_side_tells_is_a_filter() -> None:
-    """So no candidate has to be checked."""
+    """It need not be checked on candidates."""
     _, second = parse("l.x > 5 OR l.s = r.s", LEFT, RIGHT).alternatives
     assert second.residual == ()
     assert [text_of(part) for part in second.filters[0]] == ["NOT coalesce(l.x > 5, FALSE)"]

@@ -31,7 +31,7 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def satisfied(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> NDArray[np.bool_]:
-    """Which pairs of the cross product satisfy the condition."""
+    """The pairs of the cross product that satisfy the condition."""
     left_rows = np.repeat(np.arange(left.num_rows), right.num_rows)
     right_rows = np.tile(np.arange(right.num_rows), left.num_rows)
     result = matching(condition.conjuncts, left, left_rows, right, right_rows)
@@ -59,7 +59,7 @@ def test_conditions_agree_with_duckdb(duck: duckdb.DuckDBPyConnection, seed: int
 
 
 def check_rendering(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
-    """The SQL that Spark would get says the same."""
+    """Check that the SQL generated for Spark has the same meaning."""
     parts = (*condition.conjuncts, *condition.filters[Side.LEFT], *condition.filters[Side.RIGHT])
     rendered = parse([f"({spark_sql(part)})" for part in parts] or "TRUE", left.schema, right.schema)
     assert (satisfied(rendered, left, right) == satisfied(condition, left, right)).all(), rendered.text

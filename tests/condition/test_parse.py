@@ -123,7 +123,7 @@ def test_any_schema_can_be_tried() -> None:
 
 
 def test_an_expression_is_not_taken_for_one_that_python_calls_equal() -> None:
-    """Conditions are kept, and 1, 1.0 and True are equal in Python."""
+    """Conditions are cached, and 1, 1.0 and True are equal in Python."""
     schema = pa.schema([("x", pa.int64())])
     literals = [True, 1, 1.0]
     found = [

@@ -1,4 +1,4 @@
-"""A sum of both inputs that a number divides: an equality of remainders, whatever the signs are."""
+"""A divisibility condition on a sum of both inputs becomes an equality of remainders, for any signs."""
 
 from __future__ import annotations
 

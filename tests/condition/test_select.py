@@ -1,4 +1,4 @@
-"""Aggregates and groups, read from SQL and bound to two schemas. What is refused is in tests/test_aggregate.py."""
+"""Aggregates and groups, parsed from SQL and bound to two schemas. For errors see tests/test_aggregate.py."""
 
 import pyarrow as pa
 import pytest

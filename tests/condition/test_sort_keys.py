@@ -1,4 +1,4 @@
-"""Structs and lists in conditions: every comparison against its definition, what is unified and what is refused."""
+"""Structs and lists in conditions: every comparison against its definition, unification of types, and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_comparisons_are_what_they_should_be(seed: int) -> None:
     for operator in ALL:
         expected = [(i, k) for i, a in enumerate(values[0]) for k, b in enumerate(values[1]) if holds(operator, a, b)]
         assert cross(operator, *columns) == expected, (operator, nested.types)
-    for column in columns:  # also of types that cannot be picked from
+    for column in columns:  # including types that do not support take
         assert sort_keys(column).equals(sort_keys(arrow_table(pa.table({"v": column}))["v"].combine_chunks()))
 
 
@@ -77,7 +77,7 @@ def test_keys_are_the_same_in_every_block() -> None:
 
 
 def test_what_is_behind_a_null_does_not_count() -> None:
-    """Values below nulls may be anything, also such that cannot be cast."""
+    """Values under nulls may be anything, including values that cannot be cast."""
     inner = pa.array([1, 2, 300])
     structs = pa.StructArray.from_arrays([inner], names=["a"], mask=pa.array([False, False, True]))
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 3]), inner, mask=pa.array([False, True]))

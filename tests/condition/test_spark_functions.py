@@ -1,4 +1,4 @@
-"""What text may call: every spelling of a function that does more than compute is refused, before Spark sees it."""
+"""Functions in SQL text: every spelling of a function with side effects is rejected before Spark sees it."""
 
 from __future__ import annotations
 

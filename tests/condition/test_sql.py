@@ -1,4 +1,4 @@
-"""Text to expressions: names, constants, operators, long and deep chains, what is refused, and where an error is."""
+"""Parsing of SQL: names, constants, operators, long and deep chains, errors and their positions."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_struct_fields() -> None:
     ],
 )
 def test_constants(text: str, value: Any, type_: pa.DataType | None) -> None:
-    if type_ is None:  # two strings side by side: a concatenation
+    if type_ is None:  # adjacent strings are concatenated
         assert read(f"l.s = {text}") == Call(
             "=", (left("s"), Call("concat", (Literal("a", pa.string()), Literal("b", pa.string()))))
         )

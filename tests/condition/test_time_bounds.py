@@ -1,4 +1,4 @@
-"""Bounds on the difference of two timestamps, as joins of streams read them from a condition."""
+"""Bounds on the difference of two timestamps, as derived from a condition for joins of streams."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_bounds(on: str, expected: set[TimeBound]) -> None:
 
 
 def test_every_pair_keeps_to_the_bounds() -> None:
-    """Whatever satisfies the condition satisfies its bounds, casts and factors included."""
+    """All pairs that satisfy the condition satisfy its bounds, including casts and factors."""
     rng = random.Random(1)
     start = datetime(2026, 3, 1, tzinfo=UTC)
     times = [[start + timedelta(microseconds=rng.randrange(8 * SECOND)) for _ in range(40)] for _ in Side]

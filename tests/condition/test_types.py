@@ -1,4 +1,4 @@
-"""Common types, arithmetic types, and what binding makes of literals, zones and encodings."""
+"""Common types, types of arithmetic, and binding of literals, zones and encodings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Joins as Spark runs them, without Spark: routed, packed, gathered by task, joined cell by cell; random ones.
+"""Random joins as Spark runs them, but without Spark: rows are routed, packed, gathered by task, and joined by cell.
 
-What comes out must be what the same join gives in process.
+The result must be the same as in process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Partitions = list[list[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """All that a task asks its context for."""
+    """The part of a TaskContext that tasks use."""
 
     number: int
 
@@ -61,7 +61,7 @@ class Partition:
 
 @pytest.fixture(autouse=True)
 def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process is no worker of Spark's, which may take what it holds for permanent."""
+    """Do not freeze modules: in this process, unlike in a Spark worker, objects are not permanent."""
     for module in ("exchange.packing", "batch.cell"):
         monkeypatch.setattr(f"dovetail.spark.{module}.freeze_modules", lambda: None)
 
@@ -87,7 +87,7 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     sides = (partitions(rng, case.left), partitions(rng, case.right))
     plan = plan_join(condition, case.how, InputFacts(on_spark=True), memory_bytes=case.memory)
     if not plan.at_rest:
-        plan = replace(plan, memory_bytes=None)  # the operator refuses what it cannot keep
+        plan = replace(plan, memory_bytes=None)  # with a budget, the operator may refuse the rows
     tasks = rng.choice((1, 2, 4, 7))
     look = Look(None, tasks)
     if rng.random() < 0.8:
@@ -138,7 +138,7 @@ def test_every_pair_of_a_union_is_found_in_one_cell(on: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("on", DISJUNCTIONS)
 def test_an_operator_finds_a_pair_of_a_disjunction_in_one_cell(on: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It joins by the whole condition: cells of one alternative each would find some pairs again."""
+    """The operator joins by the whole condition; with cells per alternative it would find some pairs twice."""
     rng = seeded(on)
     left, right = (disjunctive_rows(rng, 60), disjunctive_rows(rng, 50))
     condition = parse(on, left.schema, right.schema)
@@ -175,7 +175,7 @@ def partitions(rng: random.Random, table: pa.Table) -> Partitions:
 
 
 def sample(rng: random.Random, condition: Condition, side: Side, rows: Partitions) -> Sample:
-    """What one look at all partitions tells; some rows of the table, or all, or none."""
+    """The sample of all partitions: some rows of the table, or all, or none."""
     batches = [batch for partition in rows for batch in partition]
     reached = [reach for batch in batches if (reach := measure(condition, side, batch)) is not None]
     whole = one_batch(batches, condition.schema(side))
@@ -191,7 +191,7 @@ def in_cells(
     work: Rewrite,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[pa.RecordBatch]:
-    """As `in_cells` of spark/batch/tables.py: rows of both sides, brought together by cell and worked on."""
+    """Like `in_cells` of spark/batch/tables.py: gather the rows of both sides by cell, and run the work on them."""
     tasks, kept = routed.plan.tasks, routed.plan.how.preserved
     packed: list[pa.RecordBatch] = []
     for side in Side:

@@ -1,4 +1,4 @@
-"""Rows of several inputs in the cells of a hypercube, without Spark: every result in exactly one of them."""
+"""Rows of several inputs in the cells of a hypercube, without Spark: every result is found in exactly one cell."""
 
 import pickle
 from collections import Counter

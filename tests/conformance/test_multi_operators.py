@@ -1,4 +1,4 @@
-"""Every registered operator of several inputs, over generated trees and schedules, against cross product and filter."""
+"""Every registered operator for several inputs, with generated join trees and schedules, against the definition."""
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ def test_conforms_for_long(name: str, seed: int) -> None:
 @pytest.mark.parametrize("most", [1 << 18, 2])
 @pytest.mark.parametrize("name", operator_names(3))
 def test_interrupted_at_every_yield(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each yield of reactive work, in the middle of a step, too, rows arrive or the operator is restarted."""
+    """After each yield of reactive work, even within a step, rows arrive or the operator is restarted."""
     monkeypatch.setattr(expansion, "MOST", most)
     rng = seeded(3)
     tables = {alias: pa.table({"k": [rng.choice([0, 0, 0, 1, None]) for _ in range(14)]}) for alias in "abc"}
@@ -40,7 +40,7 @@ def test_interrupted_at_every_yield(name: str, most: int, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", operator_names(3))
 @pytest.mark.parametrize("key", [7, "same", None])
 def test_all_keys_equal(name: str, key: object) -> None:
-    """And identical rows, which are different rows."""
+    """Also with identical rows, which count as different rows."""
     keys = pa.array([key] * 5, pa.string() if key == "same" else pa.int64())
     tables = {alias: pa.table({"k": keys}) for alias in "abc"}
     schedule = [("a", 3), ("b", 3), ("stall", 1), ("c", 2)]
@@ -89,7 +89,7 @@ def test_miner_refuses_what_no_index_finds() -> None:
 
 
 def test_bands_of_doubles_at_their_borders() -> None:
-    """Where rounding decides, and with infinities and NaN."""
+    """Differences that rounding decides, infinities and NaN."""
     x = [0.0, 1.0, 1.5, 0.1 + 0.2, 0.3, 0.7, -0.0, float("nan"), float("inf"), -1e300, 1e300, None]
     tables = {alias: pa.table({"x": x, "i": list(range(len(x)))}) for alias in "abc"}
     for band in ("abs(a.x - b.x) <= 1", "a.x <= b.x + 0.4 AND a.x >= b.x - 0.4", "a.x - b.x BETWEEN 0.3 AND 1.2"):

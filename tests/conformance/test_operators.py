@@ -51,7 +51,7 @@ events = st.one_of(
 
 @st.composite
 def schedules(draw: st.DrawFn) -> list[tuple[Any, ...]]:
-    """Arrivals, stalls and restarts; sometimes an early end of a side, after which only the other one arrives."""
+    """Arrivals, stalls and restarts; sometimes a side ends early, and only the other one arrives after that."""
     schedule: list[tuple[Any, ...]] = [event for group in draw(st.lists(events, max_size=25)) for event in group]
     for side in draw(st.sampled_from([(), ("l",), ("r",), ("l", "r")])):
         at = draw(st.integers(0, len(schedule)))
@@ -74,7 +74,7 @@ def test_exactly_once_under_any_schedule(name: str, data: st.DataObject) -> None
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", REGISTRY)
 def test_the_public_check_accepts_it(name: str) -> None:
-    """With every condition for two inputs, and with every number of inputs from two to six that it takes."""
+    """With every condition for two inputs, and with every supported number of inputs from two to six."""
     check_operator(name, inputs=[2], cases=len(usable(name)), seed=SEED)
     check_operator(name, cases=repeat(150), seed=SEED + 1)
 
@@ -89,7 +89,7 @@ def test_it_has_a_page(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 @pytest.mark.parametrize("type_", NANS, ids=str)
 def test_nans_of_any_bits_are_equal(name: str, type_: pa.DataType) -> None:
-    """Five NaNs and a number below them; the counts are given, because the definition has the same codes."""
+    """Five NaNs and a smaller number. Expected counts are given, because the definition uses the same codes."""
     table = pa.table({"x": np.append(NANS[type_], type_.to_pandas_dtype()(1))})
     for on, pairs in (("l.x = r.x", 26), ("l.x <= r.x", 31), ("l.x < r.x", 5)):
         if operator_class(name).refuses(Graph.of(parse(on, table.schema, table.schema))) is None:

@@ -1,4 +1,4 @@
-"""Every router, over random tables: each matching pair meets in exactly one cell."""
+"""Every router sends each matching pair of random tables to exactly one cell."""
 
 import random
 

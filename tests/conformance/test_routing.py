@@ -1,4 +1,4 @@
-"""Every candidate router of every condition: a matching pair meets in exactly one cell, whatever the sample was."""
+"""Every candidate router of every condition sends each matching pair to exactly one cell, for any sample."""
 
 import numpy as np
 import pyarrow as pa

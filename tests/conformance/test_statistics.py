@@ -1,4 +1,4 @@
-"""Operators learn while they run. A snapshot has all of it: a restored operator evicts what would have been evicted."""
+"""Statistics of operators are part of snapshots: a restored operator evicts the same rows as without a restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail.testing.simulation import simulate
 ROWS, STEP = 480, 40
 BUDGET = {"memory_rows": 120, "block_rows": 8}
 LARGER = {"memory_rows": 240, "block_rows": 40}
-WITHOUT = ("nested_loop", "spo")  # spills all at a snapshot, evicts by age
+WITHOUT = ("nested_loop", "spo")  # the first spills everything at a snapshot, the second evicts by age
 SPILLING = [name for name in operator_names() if operator_spec(name).spills and name not in WITHOUT]
 EQUAL, BAND = "l.k = r.k", "abs(l.k - r.k) <= 1"
 CASES: list[tuple[str, str, dict[str, Any]]] = [(name, EQUAL, {}) for name in SPILLING]
@@ -31,20 +31,20 @@ SEVERAL: list[tuple[str, str, dict[str, Any]]] = [
 
 
 def frequent_keys(rng: np.random.Generator, domain: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Some keys come often, and which they are moves on."""
+    """Some keys are frequent, and the set of frequent keys drifts."""
     often = rng.zipf(1.2, ROWS) % domain
     return ((often + np.arange(ROWS) // 40) % domain).astype(np.int64)
 
 
 def table(seed: int, domain: int = 200) -> pa.Table:
-    """With keys of which some are frequent, unique ones, and some whose partners come at about the same time."""
+    """Columns with frequent keys, with unique keys, and with keys whose partners arrive at about the same time."""
     rng = np.random.default_rng(seed)
     columns = {"k": frequent_keys(rng, domain), "x": rng.permutation(ROWS)}
     return pa.table({**columns, "near": (np.arange(ROWS) + rng.integers(-30, 30, ROWS)) * 7919 % 100_003})
 
 
 def batches(aliases: str, *, restarts: bool) -> list[tuple[Any, ...]]:
-    """Batches of all inputs in turn, sometimes fewer rows of the first."""
+    """Batches of all inputs in turn, sometimes with fewer rows of the first."""
     schedule: list[tuple[Any, ...]] = []
     for number in range(ROWS // STEP):
         for alias in aliases:

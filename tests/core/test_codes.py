@@ -31,7 +31,7 @@ def test_a_nan_has_one_code_whatever_its_bits(type_: pa.DataType) -> None:
     numbers = NANS[type_]
     assert np.isnan(numbers).all()
     assert set(order_codes(pa.array(numbers)).values.tolist()) == {LARGEST}
-    for number in numbers:  # alone, and beside positive numbers only: negative ones take another path
+    for number in numbers:  # alone, and with only positive numbers: negative numbers take another path
         assert order_codes(pa.array(np.array([number]))).values.tolist() == [LARGEST]
         assert order_codes(pa.array(np.array([1, number], numbers.dtype))).values.tolist()[1] == LARGEST
 

@@ -1,4 +1,4 @@
-"""Directories that no other user can write to or replace. What is done with them is attacked where it is done."""
+"""Directories that no other user can write to or replace. Attacks on their uses are tested where they are used."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_others_can_replace_it(tmp_path: Path) -> None:
     (tmp_path / "a").chmod(0o777)
     with pytest.raises(InputError, match="/a can be written to by others"):
         private_directory(made)
-    (tmp_path / "a").chmod(0o1777)  # as /tmp: there only the owner can
+    (tmp_path / "a").chmod(0o1777)  # like /tmp, where only the owner can
     assert private_directory(made) == made
 
 

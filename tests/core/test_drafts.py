@@ -1,4 +1,4 @@
-"""Files that take the place of others: whole or not at all, and never through a link."""
+"""Files that replace others: completely or not at all, and never through a link."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_draft_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     others = [f".y.csv.{'0' * 32}.tmp", f".x.csv.{'0' * 31}.tmp", f"x.csv.{'0' * 32}.tmp", f".x.csv.{'0' * 32}.tmp~"]
     for name in others:
         (tmp_path / name).touch()
-    signal.alarm(20)  # instead of a hang
+    signal.alarm(20)  # instead of hanging
     try:
         os.mkfifo(tmp_path / f".x.csv.{'1' * 32}.tmp")
         write(place, b"mine")

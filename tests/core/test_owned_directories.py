@@ -1,4 +1,4 @@
-"""Directories that end with their process, whatever it ends by; and nothing else does."""
+"""Directories that are removed when their process ends, for any reason; nothing else is removed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def forgotten(parent: Path, name: str) -> Path:
-    """What a process that was killed has left."""
+    """The directory left behind by a process that was killed."""
     path = parent / name
     path.mkdir()
     (path / "lock").touch()
@@ -81,7 +81,7 @@ def test_they_end_with_their_process(tmp_path: Path) -> None:
     assert set(tmp_path.iterdir()) == set(places[1:])
     kill(processes[1])
     assert set(tmp_path.iterdir()) == set(places[1:])
-    last, place = start(OWNER, tmp_path)  # sweeps
+    last, place = start(OWNER, tmp_path)  # sweeps leftovers
     assert set(tmp_path.iterdir()) == {places[2], place}
     end(processes[2])
     end(last)
@@ -90,7 +90,7 @@ def test_they_end_with_their_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", ["worker-2", "worker-0123456789abcdef0123456789abcdef", "worker*"])
 def test_those_of_another_host_stay(other: str, tmp_path: Path) -> None:
-    """A lock may be visible on one machine only: what looks free here may be in use there."""
+    """A lock may be visible on one machine only: a directory that looks unused here may be in use there."""
     killed, there = start(OWNER, tmp_path, other)
     kill(killed)
     for host in ("worker", "?*"):
@@ -134,7 +134,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     parent.mkdir()
     forgotten(tmp_path, "precious")
     (parent / ours()).symlink_to(precious)
-    held = forgotten(parent, ours()[:-1] + "0")  # in it, links to what is not to be touched
+    held = forgotten(parent, ours()[:-1] + "0")  # contains links to files that must not be touched
     (held / "more").symlink_to(precious)
     remove_owned(owned_directory(parent, "table"))
     assert (precious / "rows").exists()
@@ -143,7 +143,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "directory", "nothing"])
 def test_a_lock_that_is_none(kind: str, tmp_path: Path) -> None:
-    """It blocks no other process, and what it should protect stays."""
+    """It blocks no other process, and the directory that it should protect stays."""
     path = forgotten(tmp_path, ours())
     lock = path / "lock"
     lock.unlink()
@@ -153,7 +153,7 @@ def test_a_lock_that_is_none(kind: str, tmp_path: Path) -> None:
         lock.symlink_to(tmp_path / "thesis")
     elif kind == "directory":
         lock.mkdir()
-    signal.alarm(20)  # instead of a hang
+    signal.alarm(20)  # instead of hanging
     try:
         remove_owned(owned_directory(tmp_path, "table"))
     finally:
@@ -171,7 +171,7 @@ def test_of_somebody_else(tmp_path: Path) -> None:
 
 
 def test_one_that_was_being_removed_is_removed(tmp_path: Path) -> None:
-    """The lock goes last, so that it tells the next process."""
+    """The lock is removed last, so that the next process can continue."""
     path = forgotten(tmp_path, ours())
     (path / "rows").unlink()
     remove_owned(owned_directory(tmp_path, "table"))
@@ -179,13 +179,13 @@ def test_one_that_was_being_removed_is_removed(tmp_path: Path) -> None:
 
 
 def test_the_child_of_a_fork_owns_nothing(tmp_path: Path) -> None:
-    """It leaves its parent's directory alone when it ends, and does not keep it when its parent has been killed."""
+    """The child does not remove its parent's directory when it ends, nor keep it when its parent has been killed."""
     process, place = start(FORKING, tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline() == "waited\n"
     assert (place / "lock").exists()
     process.kill()
-    process.wait()  # its second child lives on
+    process.wait()  # its second child is still running
     assert process.stdout.read() == ""
     remove_owned(owned_directory(tmp_path, "table"))
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""DataFrames that go through a join come back with the types, labels and values that they had."""
+"""DataFrames keep their types, labels and values in the result of a join."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import dovetail
 from dovetail.errors import InputError
 
-LONG = 2**53 + 1  # which no float holds
+LONG = 2**53 + 1  # not exact as a float
 TIMES = pd.to_datetime(pd.Series(["2020-01-01", None, "2020-01-03", "2020-01-04"]))
 LEVELS = ["low", "none", "high"]
 
@@ -71,7 +71,7 @@ COLUMNS: dict[str, pd.Series] = {
     "dicts": pd.Series([{"a": 1}, {"a": 2}, None, {"a": 3}], dtype=object),
     "nothing": pd.Series([None] * 4, dtype=object),
 }
-PADDED = {  # where the type has no missing value
+PADDED = {  # if the type has no missing value
     "int64": "Int64",
     "int8": "Int8",
     "uint64": "UInt64",
@@ -106,7 +106,7 @@ def test_columns_come_back_as_they_were(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Int64", "UInt8", "boolean", "string", "Arrow int", "integer objects", "int64"])
 def test_numbers_keep_their_digits_in_arrow_results(name: str) -> None:
-    """`to_pandas()` of the result of `dovetail.join` and `multijoin`, which is pyarrow's."""
+    """pyarrow's `to_pandas()` on results of `dovetail.join` and `multijoin`."""
     frame = pd.DataFrame({"i": range(4), "a": COLUMNS[name]})
     few = frame.iloc[:1]
     found = [

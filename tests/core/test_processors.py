@@ -1,4 +1,4 @@
-"""How many threads a process uses by itself."""
+"""The default number of threads of a process."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
             },
             [1.5, 0.5],
         ),
-        # The path of the host, where only the container's own part is mounted.
+        # The path on the host; only the container's own part is mounted.
         ({"proc/self/cgroup": "0::/../pod-1/box\n", "sys/fs/cgroup/cpu.max": "300000 100000\n"}, [3.0]),
         (
             {

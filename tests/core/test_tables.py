@@ -34,7 +34,7 @@ def test_views_and_run_ends_are_undone() -> None:
 
 
 def test_list_views_become_lists() -> None:
-    """With values behind a null and in a slice, where Arrow's own cast goes wrong."""
+    """With values under a null and in a slice, which Arrow's own cast gets wrong."""
     inner = pa.struct({"n": pa.null(), "v": pa.large_list_view(pa.string_view())})
     values = [{"n": None, "v": ["a"]}, {"n": None, "v": None}, None, {"n": None, "v": ["b", None]}]
     lists = pa.array([[1], None, [2, 3], []], pa.list_view(pa.int32()))
@@ -199,7 +199,7 @@ def test_other_files_than_results_are_not_overwritten(name: str, tmp_path: Path)
 @pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_csv_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing between two commas is null, with quotes or without; "NA" and "null" are text."""
+    """An empty field is null, with quotes or without; "NA" and "null" are text."""
     path = tmp_path / "rows.csv"
     path.write_text('id,code,x,flag\n1,a,1.5,true\n2,,NaN,\n3,"",2.5,false\n4,NA,,true\n5,null,3.0,false\n')
     theirs = spark.read.options(header="true", inferSchema="true").csv(str(path)).orderBy("id")

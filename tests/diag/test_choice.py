@@ -1,6 +1,6 @@
-"""When files are joined along the diagonal, and what explain says of it.
+"""When files are joined along the diagonal, and how explain shows it.
 
-`DOVETAIL_GOLDEN=write pytest tests/diag/test_choice.py` writes the files anew; look at the difference.
+`DOVETAIL_GOLDEN=write pytest tests/diag/test_choice.py` rewrites the golden files; review the diff.
 """
 
 import os
@@ -24,7 +24,7 @@ ORDERS, ITEMS = 20_000, 80_000
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Orders by date, items by the date of shipping, and the same in other orders."""
+    """Orders sorted by date, items by shipping date, and the same rows in other orders."""
     place = tmp_path_factory.mktemp("files")
     rng = np.random.default_rng(0)
     keys = rng.permutation(ORDERS)

@@ -1,4 +1,4 @@
-"""What is measured is where partners are, whatever the keys, filters and files."""
+"""Measured deviations are those of the data, for any keys, filters and files."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ ONES, MANY = 20_000, 80_000
 
 
 def related(deviations: np.ndarray) -> tuple[Scan, Scan]:
-    """Each row of RN refers to the row of R1 so far from its expected place."""
+    """Each row of RN refers to the row of R1 at this distance from its expected position."""
     keys = np.random.default_rng(0).permutation(ONES)
     at = np.clip(np.arange(MANY) * ONES // MANY + deviations, 0, ONES - 1)
     return TableScan(pa.table({"k": keys})), TableScan(pa.table({"k": keys[at], "v": np.arange(MANY) % 10}))
@@ -105,7 +105,7 @@ SHAPES: dict[str, Any] = {
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("tables", [3, 5, 8])
 def test_the_window_that_is_chosen_suffices_and_is_no_larger_than_needed(shape: str, tables: int) -> None:
-    """Section 3.5: for 1 % of mishits that are accepted, there are between 0.1 % and 1 %."""
+    """Section 3.5: if 1 % of mishits are accepted, there are between 0.1 % and 1 %."""
     scans = related(SHAPES[shape](np.random.default_rng(2)).round().astype(np.int64))
     condition = parse("l.k = r.k", scans[0].schema, scans[1].schema)
     seen = measure(condition, scans, Side.LEFT)

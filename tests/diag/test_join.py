@@ -1,4 +1,4 @@
-"""Diag-Join against DuckDB: clustered, shuffled and repeated keys, nulls, filters, every join type, also of files."""
+"""Diag-Join against DuckDB: clustered, shuffled and repeated keys, nulls, filters, every join type; also on files."""
 
 import gc
 import threading
@@ -60,7 +60,7 @@ def table(rng: np.random.Generator, keys: np.ndarray, nulls: float) -> pa.Table:
 def related(
     rng: np.random.Generator, ones: int, many: int, *, spread: float, repeats: float = 0.0, nulls: float = 0.0
 ) -> tuple[pa.Table, pa.Table]:
-    """A table with a key and one that refers to it, about in the same order; a tenth refers to nothing."""
+    """A table with a key, and one that refers to it in about the same order; a tenth of the references are dangling."""
     keys = np.arange(ones) * 3
     again = rng.random(ones) < repeats
     keys[again] = rng.choice(keys, int(again.sum())) if ones else keys
@@ -126,7 +126,7 @@ def test_every_row_is_a_hit_or_a_mishit_and_looks_into_each_table_once_at_most()
     assert tally.hits + tally.mishits == many.num_rows
     assert 0 < tally.mishits < many.num_rows
     assert many.num_rows <= tally.lookups <= 5 * many.num_rows
-    assert tally.passes == [2 * one.num_rows, many.num_rows]  # R1 passes by the mishits
+    assert tally.passes == [2 * one.num_rows, many.num_rows]  # R1 is read again for the mishits
     assert join.counters.pages_written == 0
     assert {step.phase for step in steps} == {"arriving", "cleanup"}
 
@@ -185,7 +185,7 @@ def test_too_many_repeated_keys_for_the_memory_are_an_error_that_says_so() -> No
 
 
 def test_a_key_that_comes_again_where_nobody_looks() -> None:
-    """The scan of RN ends early, since its later rows have no key: R1 is read to its end nevertheless."""
+    """The scan of RN ends early, since its later rows have no key, but R1 is still read to its end."""
     keys = np.arange(1000)
     keys[900] = 5
     one = pa.table({"k": keys, "row": np.arange(1000)})
@@ -200,7 +200,7 @@ def test_files_are_read_as_the_window_slides(tmp_path: Path) -> None:
     one, many = related(generator(3), 1000, 4000, spread=10, nulls=0.01)
     pq.write_table(one, tmp_path / "one.parquet", row_group_size=170)
     (tmp_path / "many").mkdir()
-    for part in range(4):  # names in order
+    for part in range(4):  # names sort in the order of the rows
         pq.write_table(many.slice(1000 * part, 1000), tmp_path / "many" / f"{part}.parquet", row_group_size=299)
     paths = (tmp_path / "one.parquet", str(tmp_path / "many"))
     found = dovetail.join(*paths, "l.k = r.k", "full", algorithm="diag", memory="500KB")
@@ -213,7 +213,7 @@ def test_files_are_read_as_the_window_slides(tmp_path: Path) -> None:
 
 
 def test_filters_keep_positions() -> None:
-    """A filter on either side leaves rows at their places, so that those left find each other as before."""
+    """A filter on either side does not change the positions of rows, so the remaining rows match as before."""
     keys = np.arange(10_000)
     one = pa.table({"k": keys, "x": keys % 7})
     many = pa.table({"k": np.repeat(keys, 3), "late": np.repeat(keys, 3) > 8000})

@@ -1,4 +1,4 @@
-"""The formulas against counting."""
+"""The formulas compared with counts."""
 
 from math import erf, sqrt
 
@@ -10,7 +10,7 @@ from dovetail.diag.clusteredness import expected_mishits, sufficient_rows
 
 
 def counted(tables: int, table_rows: int, deviations: np.ndarray) -> float:
-    """Each deviation at each place of the middle table."""
+    """Count mishits over each deviation at each position of the middle table."""
     before = tables // 2 * table_rows
     after = ((tables + 1) // 2) * table_rows
     places = np.arange(table_rows)

@@ -10,7 +10,7 @@ from dovetail.diag.ring import FOREVER, KeyedRows, Met, Repeats, Ring, RingTable
 
 
 def tables(rows: int, size: int, keep: int = 1) -> Iterator[RingTable]:
-    """Keys 0, 1, 2, … as their own hashes; a filter keeps every `keep`-th."""
+    """Keys 0, 1, 2, … that are their own hashes; a filter keeps every `keep`-th."""
     kept = np.arange(0, rows, keep)
     low = 0
     for start in range(0, len(kept), size):
@@ -54,7 +54,7 @@ def test_tables_are_in_a_row_around_the_expected_place(size: int) -> None:
 
 @pytest.mark.parametrize(("ones", "many"), [(100, 190), (100, 400), (190, 100), (97, 13), (7, 7), (1, 50)])
 def test_each_row_finds_its_expected_place_in_the_middle(ones: int, many: int) -> None:
-    """Whatever the ratio of the sizes, integer or not, more or less than one."""
+    """For any ratio of the sizes, integer or not, above or below one."""
     ring = Ring(3, tables(ones, 7))
     loaded: list[int] = []
     looked = 0

@@ -1,4 +1,4 @@
-"""Slices of a join along the diagonal: what they resolve and what they leave over is the whole join."""
+"""Slices of a join along the diagonal: the pairs they find and the rows they leave over make up the whole join."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found(join: Sliced) -> tuple[Counter[tuple[int, int]], list[int]]:
-    """Pairs by the numbers of their rows, and the rows of RN that are left over."""
+    """Pairs of row numbers, and the rows of RN that are left over."""
     pairs: Counter[tuple[int, int]] = Counter()
     left: list[int] = []
     for part in join.slices:
@@ -127,7 +127,7 @@ def test_repeated_keys_are_left_over(tmp_path: Path) -> None:
         pairs, left = found(told)
         return pairs, left, {i for i, _ in wanted} - {i for i, _ in pairs}
 
-    partnered = [one for one in hashes[:8] if without(np.array([one]))[2]]  # some rows pass no other part of it
+    partnered = [one for one in hashes[:8] if without(np.array([one]))[2]]  # some rows fail the other parts
     pairs, left, missing = without(np.array(partnered[:3]))
     assert len(missing) == 3
     assert pairs + Counter(pair for pair in wanted if pair[1] in set(left)) == wanted

@@ -1,11 +1,11 @@
-"""The pages of the documentation, their blocks of Python, and what each page takes for granted.
+"""The pages of the documentation, their blocks of Python, and the set-up that each page assumes.
 
-Most pages stand on their own: their blocks make all that they need, in the order of the page. The others have a set-up,
-which takes a directory, and a session where the page needs Spark. A set-up yields the names that the blocks of its page
-use, and what stands in for addresses of the reader's (`/shared` and `/tmp/dovetail` always do).
+Most pages are self-contained: their blocks define everything they need, in the order of the page. The others have a
+set-up, which takes a directory, and a session if the page needs Spark. A set-up yields the names that the blocks of its
+page use, and replacements for the reader's addresses (`/shared` and `/tmp/dovetail` are always replaced).
 
-A block of `text` right after a block of Python is what that prints; `varies` is the same up to its figures. A block
-that begins with NOT_RUN is compiled only, and says to the reader why.
+A block of `text` right after a block of Python is its output; a block of `varies` is the same except for figures. A
+block that begins with NOT_RUN is only compiled, and tells the reader why.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ POSTGRES = "postgresql://reader@db.example/shop"
 SHARED = ("/shared", "/tmp/dovetail")
 NOT_RUN = "# Not run by the tests: "
 SLOW = {"docs/tutorials/flight_stream.md"}
-"""Pages that take more than a few seconds: streams."""
+"""Pages that take more than a few seconds, because of streams."""
 
 
 class Block(NamedTuple):
     language: str
     text: str
-    line: int  # of its page
+    line: int  # in its page
 
     @property
     def is_output(self) -> bool:
@@ -52,7 +52,7 @@ class Block(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What a page needs: names, and texts to be replaced by others."""
+    """What a page needs: names, and replacements for addresses."""
 
     names: Mapping[str, Any]
     addresses: Mapping[str, str] = {}
@@ -84,7 +84,7 @@ def set_up(page: str) -> SetUp:
 
 
 def run(block: Block, page: str, names: dict[str, Any], complete: Callable[[Any], None]) -> None:
-    """Run a block, statement by statement; `complete` gets the values that it would show at a prompt."""
+    """Run a block, statement by statement; `complete` gets the values that would be shown at a prompt."""
     tree = ast.parse(block.text, page)
     ast.increment_lineno(tree, block.line - 1)
     for statement in tree.body:
@@ -94,7 +94,7 @@ def run(block: Block, page: str, names: dict[str, Any], complete: Callable[[Any]
             exec(compile(ast.Module([statement], []), page, "exec"), names)
 
 
-# Rows: few, and such that each example has results.
+# A few rows, such that each example has results.
 
 rng = np.random.default_rng(0)
 
@@ -123,7 +123,7 @@ TRIPS = pa.table({"distance": rng.random(500), "fare": rng.random(500)})
 
 
 def wide_table(rows: int) -> pa.Table:
-    """For conditions of every kind."""
+    """A table for conditions of every kind."""
     low = rng.integers(0, 100, rows)
     return pa.table(
         {
@@ -145,7 +145,7 @@ def frame(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def stream(spark: SparkSession, place: Path, table: pa.Table) -> DataFrame:
-    """A stream of two files."""
+    """A stream that reads two files."""
     directory = place / f"stream-{len(list(place.iterdir()))}"
     directory.mkdir()
     half = table.num_rows // 2
@@ -155,7 +155,7 @@ def stream(spark: SparkSession, place: Path, table: pa.Table) -> DataFrame:
 
 
 def write(place: Path, **tables: pa.Table) -> None:
-    """Files by name; a directory where the name has no suffix."""
+    """Write each table as a file, and as a directory with a file."""
     for name, table in tables.items():
         (place / name).mkdir(parents=True)
         pq.write_table(table, place / name / "part-0.parquet")
@@ -260,7 +260,7 @@ def diag(place: Path, spark: SparkSession) -> Iterator[Ready]:
 
 @contextmanager
 def operations(place: Path, spark: SparkSession) -> Iterator[Ready]:
-    """After a query that has joined some rows."""
+    """The state after a query that has joined some rows."""
     state, checkpoint = str(place / "shared" / "dovetail"), str(place / "shared" / "checkpoint")
     orders, payments = (stream(spark, place, table.slice(0, 100)) for table in (ORDERS, PAYMENTS))
     joined: DataFrame = dovetail.join(orders, payments, "l.id = r.order_id", state_dir=state)

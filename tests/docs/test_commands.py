@@ -1,4 +1,4 @@
-"""Every command line in the README and the documentation works, on small files."""
+"""Every command line in the README and the documentation works on small files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAM = {"dovetail": [sys.executable, "-m", "dovetail.cli"], "python": [sys.ex
 
 
 def commands(page: str) -> list[list[str]]:
-    """The lines of blocks of commands, `make` apart. A backslash continues a line."""
+    """The lines of command blocks, except `make`. A backslash continues a line."""
     texts = [block.text.replace("\\\n", " ") for block in blocks(ROOT / page) if not block.language]
     found = [shlex.split(line, comments=True) for text in texts for line in text.splitlines()]
     return [PROGRAM[words[0]] + words[1:] for words in found if words and words[0] in PROGRAM]
@@ -30,7 +30,7 @@ def commands(page: str) -> list[list[str]]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with the files that the commands name."""
+    """A directory with the files used in the commands."""
     for name, table in (("orders", ORDERS), ("payments", PAYMENTS), ("parcels", PARCELS)):
         pq.write_table(table, tmp_path / f"{name}.parquet")
     pyarrow.csv.write_csv(PAYMENTS, tmp_path / "payments.csv")
@@ -56,7 +56,7 @@ def test_commands(page: str, outputs: list[str], place: Path) -> None:
 
 @pytest.mark.one_in(2)
 def test_commands_of_the_readme(place: Path) -> None:
-    """On the files of the repository, and in this process."""
+    """Runs on the files of the repository."""
     shown = [
         subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
         for command in commands("README.md")
@@ -71,7 +71,7 @@ def test_server(place: Path) -> None:
     (command,) = commands("docs/sources.md")
     port = command.index("--port") + 1
     assert command[port] == "8815"
-    command[port] = "0"  # any that is free
+    command[port] = "0"  # any free port
     with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -90,7 +90,7 @@ def test_targets_of_make() -> None:
 
 
 def test_state(tmp_path: Path) -> None:
-    """Commands on the state of a query; the last one removes it."""
+    """Commands on the state of a query; the last one deletes it."""
     two_batches(tmp_path)
     meant = {"/shared/dovetail": str(tmp_path), "ID": QUERY}
     for command in commands("docs/operations.md"):
@@ -105,7 +105,7 @@ def test_state(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_doctor(tmp_path: Path) -> None:
-    """Against Spark on this machine, in place of a cluster."""
+    """Runs against Spark on this machine instead of a cluster."""
     meant = {"/shared/dovetail": str(tmp_path), "spark://master:7077": "local[1]"}
     for command in commands("docs/clusters.md"):
         words = [meant.get(word, word) for word in command]
@@ -114,7 +114,7 @@ def test_doctor(tmp_path: Path) -> None:
 
 
 def test_papers() -> None:
-    """They take minutes, so only their words are read."""
+    """These commands take minutes, so only their arguments are parsed."""
     for _, _, module, *words in commands("docs/papers.md"):
         assert module == "benchmarks.papers"
         build_parser().parse_args(words)

@@ -1,4 +1,4 @@
-"""The page of errors has every class, and quotes messages as they are."""
+"""The page of errors has every class, and quotes messages verbatim."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def classes() -> Iterator[ast.ClassDef]:
 
 
 def test_every_class_has_an_anchor() -> None:
-    """Also those that another module than `dovetail.errors` would define."""
+    """Includes classes that are defined outside `dovetail.errors`."""
     found = {errors.DovetailError.__name__}
     defined = [(node.name, {ast.unparse(base).rpartition(".")[2] for base in node.bases}) for node in classes()]
     while more := {name for name, bases in defined if bases & found} - found:
@@ -137,7 +137,7 @@ def test_every_class_has_an_anchor() -> None:
 
 
 def literals() -> Iterator[str]:
-    """The texts of the code, without what is put into them."""
+    """The strings in the code, without interpolated values."""
     for module in (ROOT / "src" / "dovetail").rglob("*.py"):
         for node in ast.walk(ast.parse(module.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -145,7 +145,7 @@ def literals() -> Iterator[str]:
 
 
 def test_messages_that_need_spark_or_a_server_are_in_the_code() -> None:
-    """The others are raised below. Of what stands between figures and names, the longest piece is looked for."""
+    """The others are raised below. Looks for the longest piece of a message between figures and names."""
     code, raised = "\n".join(literals()), [words.strip() for _, words, _ in CASES]
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)
     ours = [section for section in sections if section.split("\n")[0].endswith("Error")]

@@ -1,4 +1,4 @@
-"""The page of licences has every package that is installed with Dovetail and its extras, in its locked version."""
+"""The page of licences lists every package that is installed with Dovetail and its extras, in its locked version."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ def test_every_extra_is_there() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     wanted = {found[0] for texts in extras.values() for text in texts if (found := NAME.match(text))}
     assert wanted <= names
-    assert "psycopg-binary" in names  # which is what `psycopg[binary]` means
+    assert "psycopg-binary" in names  # installed by `psycopg[binary]`

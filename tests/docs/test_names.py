@@ -1,4 +1,4 @@
-"""Names that the documentation and error messages mention: each is there after `import dovetail` alone."""
+"""All names in the documentation and in error messages are available after `import dovetail` alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES = sorted(ROOT.glob("src/dovetail/**/*.py"))
 DOTTED = re.compile(r"(?<![\w./-])dovetail(?:\.[A-Za-z_]\w*)+")
 KEYWORD = re.compile(r"\b([a-z_]+)=(?!=)")
 
-# Forks for every module: what one name imports of Dovetail must not help the next; what it imports of others may.
+# Forks for every module, so that Dovetail's imports for one name cannot help the next. Other imports are shared.
 RESOLVE = """
 import json, os, sys
 from functools import reduce
@@ -40,14 +40,14 @@ for names in json.load(sys.stdin):
 
 
 def texts(module: Path) -> Iterator[str]:
-    """What a module says in words: docstrings and messages."""
+    """The texts of a module: docstrings and messages."""
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node.value
 
 
 def prose(page: Path) -> str:
-    """Without the places of docstrings (`::: dovetail.api.join`), which MkDocs finds without importing anything."""
+    """The page without references to docstrings (`::: dovetail.api.join`), which MkDocs resolves without imports."""
     return "\n".join(line for line in page.read_text().splitlines() if not line.startswith(":::"))
 
 
@@ -85,4 +85,4 @@ def test_arguments_that_errors_advise() -> None:
     taken = {name for call in functions if inspect.isfunction(call) for name in inspect.signature(call).parameters}
     advised = {name for module in MODULES for text in messages(module) for name in KEYWORD.findall(text)}
     assert "end" in advised
-    assert advised - taken == {"trips"}  # a table of a query, which has any name
+    assert advised - taken == {"trips"}  # a table of a query, which can have any name

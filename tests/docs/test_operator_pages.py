@@ -34,4 +34,4 @@ def test_the_workload_stalls_three_times() -> None:
     spans = stalls(stalling(0.5))
     assert len(spans) == 3
     spread = draw(Plot("a", "seconds", "share", {"b": [(0.0, 0.0), (20.0, 1.0)]}, shaded=spans, shaded_as="stall"))
-    assert spread.count("<rect") == 1 + len(spans) + 1  # ground and legend
+    assert spread.count("<rect") == 1 + len(spans) + 1  # background and legend

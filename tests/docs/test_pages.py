@@ -1,4 +1,4 @@
-"""Every block of Python in the README and the documentation runs, to the end, and prints what the page says."""
+"""Every block of Python in the README and the documentation runs to the end, with the output shown on the page."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CALL = re.compile(r"\bdovetail\.\w+\(")
 
 
 def completer(place: Path) -> Callable[[Any], None]:
-    """What a reader would do with a value: look at it, or let it run to its end."""
+    """Does with a value what a reader would do: inspects it, or runs it to the end."""
     checkpoints = iter(range(100))
 
     def complete(value: Any) -> None:
         if isinstance(value, pa.Table):
             assert value.num_rows
-        elif hasattr(value, "processAllAvailable"):  # a query
+        elif hasattr(value, "processAllAvailable"):  # a streaming query
             value.processAllAvailable()
             value.stop()
         elif getattr(value, "isStreaming", False):
@@ -53,7 +53,7 @@ def comparable(output: str, language: str) -> str:
 
 @pytest.fixture
 def settings_as_before(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Pages set the session's time zone and partitions, as readers do; tests share the session."""
+    """Restore the session's time zone and partitions: pages change them, but tests share the session."""
     page: str = request.node.callspec.params["page"]
     conf = request.getfixturevalue("spark").conf if needs_spark(page) else None
     before = {name: conf.get(name) for name in SETTINGS} if conf else {}

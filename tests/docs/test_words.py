@@ -1,4 +1,4 @@
-"""Documentation and docstrings are in plain English: some phrases that readers stumble over do not come back."""
+"""Documentation and docstrings are in plain English: some phrases that confused readers must not come back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *so
 
 
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-OPENING = r"(?:^|[.!?] )Of [a-z`].*"  # a sentence that has lost its subject
+OPENING = r"(?:^|[.!?] )Of [a-z`].*"  # a sentence without a subject
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,4 +1,4 @@
-"""Estimates of a join's size: coverage of both intervals, aggregates, order that is not random, restarts."""
+"""Estimates of a join's size: coverage of both intervals, aggregates, non-random order, restarts."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def is_tight(held: Held, errors: float) -> bool:
 
 
 def students_errors(blocks: int) -> float:
-    """How wide the median of intervals by this many blocks is."""
+    """The median width of intervals from this many blocks, in standard errors."""
     return student_t(blocks - 1, 0.95) * math.sqrt(chi_squared_quantile(0.5, blocks - 1) / (blocks - 1))
 
 
@@ -75,7 +75,7 @@ def test_where_all_rows_have_come_the_interval_is_that_of_equation_4(interval: I
     estimator = Estimator()
     estimator.add(50, 40, 110)
     estimator.add(50, 40, 90)
-    estimate = estimator.estimate(100, 80, interval=interval)  # half of the 8000 pairs have been looked at
+    estimate = estimator.estimate(100, 80, interval=interval)  # half of the 8000 pairs are known
     assert estimate is not None
     half = 8000 * Z * math.sqrt(4000 / 3999 * 0.05 * 0.95 * (1 - 4000 / 8000) / 4000)
     assert estimate == pytest.approx((400, 400 - half, 400 + half, 0.95), rel=1e-6)
@@ -93,7 +93,7 @@ def test_while_most_rows_are_to_come_the_interval_is_that_of_student() -> None:
 
 @pytest.mark.parametrize("groups", [[(10, 10)] * 4, [(25, 5), (5, 25), (9, 9), (1, 1)], [(20, 39), (20, 0), (0, 1)]])
 def test_rows_count_by_how_many_of_their_pairs_are_known(groups: list[tuple[int, int]]) -> None:
-    """The error of a share of pairs: rows add their part as often as they are in known pairs."""
+    """The error of a share of pairs: rows are weighted by the number of known pairs they are in."""
     estimator, rng = Estimator(), np.random.default_rng(0)
     lefts, rights = rng.normal(size=(2, 20_000, 40))
     known = np.zeros((40, 40))
@@ -152,13 +152,13 @@ def test_blocks_of_unequal_sizes_count_by_their_pairs() -> None:
     estimator = Estimator()
     for left, right in ((10, 10), (20, 5), (5, 5), (40, 40)):
         estimator.add(left, right, left * right // 5)
-    estimator.add(100, 0, 0)  # one side is empty: it says nothing
+    estimator.add(100, 0, 0)  # one side is empty: no information
     estimate = estimator.estimate(1000, 1000)
     assert estimate is not None
     assert estimate.total == 200_000
     half = 200_000 - estimate.low
     assert estimate.high - 200_000 == pytest.approx(half)
-    assert 0 < half < 10**6 * Z * math.sqrt(0.16 / 1825)  # blocks agree: less than if pairs were drawn by themselves
+    assert 0 < half < 10**6 * Z * math.sqrt(0.16 / 1825)  # blocks agree, so less than for pairs drawn independently
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_blocks_of_unequal_sizes_count_by_their_pairs() -> None:
     [
         lambda e: None,
         lambda e: e.add(100, 100, 50),  # one block has no variance
-        lambda e: [e.add(100, 100, 1) for _ in range(5)],  # hardly any match
+        lambda e: [e.add(100, 100, 1) for _ in range(5)],  # too few matches
     ],
 )
 def test_no_estimate_while_it_cannot_be_honest(report: Callable[[Estimator], object]) -> None:
@@ -275,7 +275,7 @@ def test_every_operator_tells_what_to_expect(algorithm: str, memory: str) -> Non
 
 @pytest.mark.parametrize("memory", ["1MB", "2MB", "4MB"])
 def test_an_operator_that_has_changed_knows_only_what_has_met(memory: str) -> None:
-    """After the change, rows wait in memory for those that they are joined with: no results of theirs are known."""
+    """After the switch, rows wait in memory for their partners, so none of their results are known yet."""
     rng = np.random.default_rng(0)
     left, right = (pa.table({"zone": rng.integers(0, 500, 60_000), "fare": rng.random(60_000)}) for _ in range(2))
     on = "l.zone = r.zone AND l.fare < r.fare"
@@ -301,7 +301,7 @@ def test_inputs_that_come_at_once_and_spill_have_an_estimate() -> None:
 
 @pytest.mark.slow
 def test_intervals_by_the_way_cover_the_truth() -> None:
-    """Of an operator that spills, with skewed keys, over many inputs."""
+    """The intervals of an operator that spills, with skewed keys, for many inputs."""
     inside = told = 0
     for seed in range(100):
         rng = np.random.default_rng(seed)
@@ -323,7 +323,7 @@ def sorted_tables() -> list[pa.Table]:
 
 
 def files_of(tables: list[pa.Table], directory: Path) -> list[str]:
-    """Rows of files cannot be drawn by chance, as those of tables can."""
+    """Write files: unlike tables, these cannot be sampled randomly."""
     for number, table in enumerate(tables):
         pq.write_table(table, directory / f"{number}.parquet")
     return [str(directory / f"{number}.parquet") for number in range(len(tables))]
@@ -359,7 +359,7 @@ def test_order_without_a_key_is_told_by_a_column(tmp_path: Path) -> None:
     [("pmj", "120KB"), pytest.param("xjoin", "120KB", marks=pytest.mark.slow), ("shj", "256MB")],
 )
 def test_aggregates_with_bounds(algorithm: str, memory: str) -> None:
-    """Bounds of one run stay for many steps, right or wrong: coverage is that of several runs."""
+    """Bounds of one run stay right or wrong for many steps, so coverage is measured over several runs."""
     wanted = {"n": "count(*)", "values": "count(l.v)", "total": "sum(r.v * 2)", "mean": "avg(l.v)"}
     covered: dict[str, list[float]] = {name: [] for name in wanted}
     for seed in range(8):

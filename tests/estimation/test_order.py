@@ -1,4 +1,4 @@
-"""Estimates where the orders of both inputs depend on each other: they hold the truth, or there is none."""
+"""Estimates if the orders of both inputs depend on each other: correct, or none at all."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_aggregates_in_any_order() -> None:
         for name, value in truth.items():
             told = [found[name] for found in steps if found is not None and found[name] is not None]
             assert all(estimate.low < estimate.high for estimate in told)
-            if told:  # bounds stay for many steps, right or wrong
+            if told:  # bounds stay right or wrong for many steps
                 inside[name].append(np.mean([estimate.low <= value <= estimate.high for estimate in told]))
     for name, shares in inside.items():
         assert len(shares) >= 0.8 * repeat(WORKLOADS // 2), name  # the smallest tables arrive at once
@@ -105,7 +105,7 @@ def test_of_rows_that_cannot_be_drawn_there_is_no_estimate(tmp_path: Path, algor
 
 
 def matches_of(left: Words, right: Words, drawn: int, seed: int) -> PlacedMatches:
-    """Of rows that are drawn by chance."""
+    """The matches of randomly drawn rows."""
     rng = np.random.default_rng(seed)
     there = rng.choice(len(left), drawn, replace=False), rng.choice(len(right), drawn, replace=False)
     batches = (
@@ -135,7 +135,7 @@ def test_independent_orders_are_hardly_ever_taken_for_others(keys: str) -> None:
 
 @pytest.mark.parametrize("keys", KEYS)
 def test_the_interval_of_drawn_rows_is_tight(keys: str) -> None:
-    """An interval that always holds the truth would say nothing: half of it is about two errors."""
+    """An interval that always contains the true number could be useless: its half-width is about two errors."""
     errors, widths, inside = [], [], []
     for seed in range(100):
         rng = np.random.default_rng(seed)

@@ -24,7 +24,7 @@ def test_the_whole_is_exact_and_little_says_nothing() -> None:
     assert draws.total([5.0, 6.0]) is None
     assert draws.total([5.0, 6.0, 7.0, 8.0]) == (26.0, 26.0, 26.0, 0.95)
     assert draws.count([0.0, 0.0, 0.0, 0.0]) == (0.0, 0.0, 0.0, 0.95)
-    assert draws.count([0.0, 0.0, 0.0]) is None  # how rare the unseen is cannot be known
+    assert draws.count([0.0, 0.0, 0.0]) is None  # the frequency of unseen values cannot be known
     assert draws.ratio([2.0] * 4, [1.0] * 4) == (2.0, 2.0, 2.0, 0.95)
 
 
@@ -41,7 +41,7 @@ def test_expectations_that_are_right_need_three_draws() -> None:
 @pytest.mark.parametrize(("wrong", "least"), [(0.1, 0.9), (0.3, 0.92), (1.0, 0.86)])
 @pytest.mark.parametrize("done", [8, 25, 60])
 def test_bounds_hold_the_truth_nearly_as_often_as_they_say(wrong: float, least: float, done: int) -> None:
-    """Expectations are off by a factor, typically of e^wrong; a factor of e makes long tails, which few draws hide."""
+    """Expectations are off by a typical factor of e^wrong; a factor of e has long tails, which few draws miss."""
     rng = np.random.default_rng(7)
     truth = rng.exponential(size=200) ** 2 * 1000
     held, totals, runs = 0, [], 600

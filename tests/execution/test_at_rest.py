@@ -14,7 +14,7 @@ RIGHT = pa.table({"x": np.arange(1000, 3000), "z": np.arange(2000) % 10})
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Totals at once, and chunks small enough to see them grow."""
+    """Report totals immediately, in chunks small enough to show progress."""
     watch = at_rest.Watch
     monkeypatch.setattr(at_rest, "PATIENCE_S", 0.0)
     monkeypatch.setattr(at_rest, "Watch", lambda observer: watch(observer, lambda: 0.0))

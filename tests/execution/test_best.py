@@ -1,4 +1,4 @@
-"""Joins with the best partners: pieces within a budget, readers, limits, threads, wide strings and Parquet files."""
+"""Joins that find the best partners: chunks within a budget, readers, limits, threads, wide strings, Parquet files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What joins at rest hold beside their inputs: within `memory`, in whatever pieces the tables come."""
+"""Memory of joins at rest on top of their inputs is within `memory`, however the tables are chunked."""
 
 import gc
 
@@ -19,7 +19,7 @@ def wide_table(seed: int, piece_rows: int) -> pa.Table:
 
 
 def most_held(tables: list[pa.Table], how: str, memory: int | None) -> tuple[int, int]:
-    """Bytes that Arrow holds beside the inputs, at most, as results come; and how many results there are."""
+    """The peak of Arrow's memory on top of the inputs while results are produced, and the number of results."""
     gc.collect()
     pool = pa.default_memory_pool()
     before = pool.bytes_allocated()
@@ -41,7 +41,7 @@ def most_held(tables: list[pa.Table], how: str, memory: int | None) -> tuple[int
 def test_a_join_at_rest_holds_no_more_than_its_budget(how: str, piece_rows: int) -> None:
     tables = [wide_table(side, piece_rows) for side in range(2)]
     if how == "right":
-        tables[1] = tables[1].slice(0, ROWS // 40)  # else the result would hold all of it
+        tables[1] = tables[1].slice(0, ROWS // 40)  # otherwise the result would contain all of it
     unbounded, expected = most_held(tables, how, None)
     bounded, rows = most_held(tables, how, BUDGET)
     assert rows == expected > 0

@@ -83,7 +83,7 @@ def test_explain_shows_the_limit() -> None:
 
 @pytest.fixture
 def matchers(monkeypatch: pytest.MonkeyPatch) -> list[Parts]:
-    """All matchers that a join at rest builds: they count the candidates that were looked at."""
+    """All matchers that a join at rest builds; they count the candidates checked."""
     built: list[Parts] = []
 
     def build(*args: Any) -> Parts:
@@ -119,7 +119,7 @@ def test_progressive_ends_with_the_last_row() -> None:
 
 
 class Endless(Iterator[pa.RecordBatch]):
-    """Rows without an end."""
+    """An endless reader."""
 
     schema = pa.schema([("x", pa.int64())])
     closed = False

@@ -1,4 +1,4 @@
-"""What `memory=` counts: files in pieces, results under way, and rows that are no longer needed."""
+"""What `memory=` counts: pieces of files, pending results, and rows that are no longer needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOWS = ("inner", "left", "right", "full", "left_semi", "left_anti")
 
 
 def table(seed: int, rows: int = ROWS) -> pa.Table:
-    """Keys with nulls, one of them frequent; two numbers that rise together; texts."""
+    """Keys with nulls and a frequent value; two correlated numbers; strings."""
     rng = np.random.default_rng(seed)
     keys = np.where(rng.random(rows) < 0.002, 7, rng.integers(0, rows, rows))
     x = rng.random(rows) * rows
@@ -43,7 +43,7 @@ def table(seed: int, rows: int = ROWS) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """The left one in small row groups, the right one in a single one."""
+    """The left file has small row groups, the right file a single one."""
     place = tmp_path_factory.mktemp("files")
     for seed, group in ((0, 1000), (1, ROWS)):
         pq.write_table(table(seed), place / f"{seed}.parquet", row_group_size=group)
@@ -80,7 +80,7 @@ def test_files_that_exceed_a_budget_are_not_loaded(files: tuple[str, str], monke
 
     def watched(self: ParquetSource, most_rows: int, columns: Any = None) -> Iterator[Any]:
         for place in places(self, most_rows, columns):
-            if columns is None:  # plans look at keys alone
+            if columns is None:  # plans look only at keys
                 read.append(place.batch.nbytes)
             yield place
 
@@ -92,7 +92,7 @@ def test_files_that_exceed_a_budget_are_not_loaded(files: tuple[str, str], monke
 
 
 def test_a_row_group_is_read_in_pieces(tmp_path: Path) -> None:
-    """Arrow reads all of a file ahead, unless it is told not to."""
+    """By default Arrow reads a whole file ahead."""
     rng = np.random.default_rng(0)
     numbers = pa.table({name: rng.random(500_000) for name in "abcd"})
     for group in (500_000, 50_000):
@@ -129,7 +129,7 @@ def test_multijoin_of_more_than_fits_spills(tmp_path: Path) -> None:
 
 
 def test_results_under_way_are_counted() -> None:
-    """Two batches of results are set aside; of a small budget nothing is, and never where rows have to fit."""
+    """Memory for two batches of results is reserved, except in a small budget, or if all rows have to fit."""
     memory = 64 << 20
     batch, aside = results_share(memory, spills=True)
     assert batch == memory // RESULTS_SHARE
@@ -151,7 +151,7 @@ def test_batches_of_results_are_a_small_part_of_the_budget(algorithm: str) -> No
 
 
 def test_emitted_results_are_let_go_before_more_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may be the last to refer to rows that an operator has let go of: half of the memory of a merge."""
+    """They may hold the last references to rows that an operator has released: half of the memory of a merge."""
     alive: list[bool] = []
 
     class Playing:
@@ -177,7 +177,7 @@ def test_emitted_results_are_let_go_before_more_work_is_done(monkeypatch: pytest
 
 
 def test_a_step_of_a_merge_holds_little_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held is told whenever a step begins, and freed memory may go back then."""
+    """Memory in use is reported at the start of each step, when freed memory may be returned."""
     from dovetail.storage.budget import Budget
 
     looks: list[int] = []

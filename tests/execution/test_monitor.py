@@ -17,17 +17,17 @@ LEFT, RIGHT = Arrival(Side.LEFT, BATCH), Arrival(Side.RIGHT, BATCH)
 
 
 class Scene:
-    """A join whose events come, and whose work takes, as long as the test says."""
+    """A join in which a test controls the times of events and the duration of work."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.told: list[Moment] = []
         self.witness = JoinMonitor(self.told.append, ("l", "r"), self.clock)
-        self.clock.now = 100.0  # a join may begin long after it was made
+        self.clock.now = 100.0  # a join may start long after it was created
         self.witness.meet(lambda: Usage(7, 0, 8, 0), lambda: Estimate(9.0, 8.0, 10.0, 0.95))
 
     def play(self, *script: tuple[float, Event, float]) -> Moment:
-        """Each entry: how long it is waited for, the event, how long it takes to handle it."""
+        """Each entry: the wait before an event, the event, and the time to handle it."""
 
         def events() -> Iterator[Event]:
             for waited, event, _ in script:
@@ -64,7 +64,7 @@ def test_gaps_between_batches_are_accounted_for_and_not_told() -> None:
 
 
 def test_it_is_told_before_it_may_take_long() -> None:
-    """A snapshot taken while an event is waited for, or handled, says what is going on."""
+    """A snapshot taken while the join waits for an event, or handles one, shows the current phase."""
     scene = Scene()
     seen = []
 

@@ -1,4 +1,4 @@
-"""Joins of several tables on any number of threads: the same rows in the same order, within the same memory."""
+"""Joins of several tables on any number of threads return the same rows in the same order, within the same memory."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -19,7 +19,7 @@ ROWS = 20_000
 
 
 def table(seed: int) -> pa.Table:
-    """Keys with and without repetitions, strings, nulls, NaN and ties."""
+    """Unique and repeated keys, strings, nulls, NaN and ties."""
     rng = generator(seed)
     some_null = rng.random(ROWS) < 0.01
     x = rng.random(ROWS).round(4)
@@ -54,7 +54,7 @@ JOINS = {
 
 
 def digest(joined: pa.Table) -> tuple[int, int]:
-    """How many rows, and a sum that depends on which rows stand beside each other."""
+    """The number of rows, and a checksum of the combinations of rows."""
     total = np.zeros(joined.num_rows, np.uint64)
     for name in joined.column_names:
         if name.endswith("_row"):
@@ -63,7 +63,7 @@ def digest(joined: pa.Table) -> tuple[int, int]:
 
 
 def same(one: pa.Table, other: pa.Table) -> bool:
-    """The same rows in the same order. Columns with NaN are left out: Arrow does not call them equal."""
+    """Whether both have the same rows in the same order. Ignores columns with NaN, which Arrow considers unequal."""
     names = [name for name in one.column_names if not name.endswith("_y")]
     return bool(one.select(names).equals(other.select(names)))
 
@@ -89,7 +89,7 @@ def test_threads_change_nothing(name: str) -> None:
 
 
 def test_every_thread_has_its_part_of_the_results() -> None:
-    """Chunks of results are smaller the more threads there are; a small memory has no use for them."""
+    """With more threads, chunks of results are smaller, unless little memory already makes them small."""
     tables = {alias: INPUTS[alias] for alias in "abc"}
     graph = parse_graph(JOINS["chain"][1], {alias: rows.schema for alias, rows in tables.items()})
     batches = filter_inputs(graph, tables)
@@ -112,7 +112,7 @@ def test_a_number_of_threads_is_asked_for() -> None:
 
 
 def test_results_of_several_tables_may_be_slices_of_them() -> None:
-    """Columns whose rows follow each other are not copied, unless the input had to be."""
+    """Columns with consecutive rows are not copied, unless the input had to be copied."""
     fact = pa.table({"g": np.arange(ROWS) % 300, "h": np.arange(ROWS) % 100, "fact": np.arange(ROWS)})
     inputs = {"f": fact, "x": pa.table({"g": np.arange(300)}), "y": pa.table({"h": np.arange(100)})}
     joined = dovetail.multijoin(inputs, "f.g = x.g AND f.h = y.h", threads=1)

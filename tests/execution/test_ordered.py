@@ -1,4 +1,4 @@
-"""Results in order, against DuckDB's ORDER BY; and how little is looked at for the first of them."""
+"""Results in order, against DuckDB's ORDER BY; the first results need little work."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def in_order(left: pa.Table, right: pa.Table, on: str, how: str, order_by: Any, 
 
 
 def key(text: str) -> str:
-    """As DuckDB has to be asked for Spark's order of nulls."""
+    """The sort key in DuckDB's syntax, with Spark's order of nulls."""
     if "NULLS" in text:
         return text
     return f"{text} NULLS LAST" if text.endswith("DESC") else f"{text} NULLS FIRST"
@@ -64,7 +64,7 @@ def key(text: str) -> str:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that small tables take many blocks, some of which are too long at first."""
+    """Small blocks, so that small tables need many, some of them too long at first."""
     monkeypatch.setattr(ordered, "FIRST_BLOCK", 8)
     monkeypatch.setattr(ordered, "MOST_PAIRS", 100)
     monkeypatch.setattr(ordered, "FEWER_PAIRS", 30)
@@ -85,7 +85,7 @@ def test_the_order_of_duckdb(on: str, how: str) -> None:
             order_by = [text for text in order_by if text.startswith("l.")]
         if not order_by:
             continue
-        order_by = [*order_by, "l.row"] if one_sided else [*order_by, "l.row", "r.row"]  # no two rows are equal
+        order_by = [*order_by, "l.row"] if one_sided else [*order_by, "l.row", "r.row"]  # so that no two rows are equal
         columns = "l.row" if one_sided else "l.row, r.row"
         query = f"SELECT {columns} FROM l {JOINS[how]} r ON ({on}) ORDER BY {', '.join(map(key, order_by))}"
         expected = connection.sql(query).fetchall()

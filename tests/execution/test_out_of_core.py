@@ -1,4 +1,4 @@
-"""Joins in chunks and in cells against joins at once, for every join type, whichever side comes first."""
+"""Joins in chunks and in cells against joins of whole tables, for every join type, with either side first."""
 
 from collections import Counter
 
@@ -94,7 +94,7 @@ SIZE = 60_000
 
 
 def diagonal(seed: int) -> pa.Table:
-    """Two numbers that rise together, a key of which a tenth of all rows have the same, text, and nulls."""
+    """Two correlated numbers, a key with one value in a tenth of all rows, strings, and nulls."""
     rng = generator(seed)
     x = rng.random(SIZE) * SIZE
     keys = np.where(rng.random(SIZE) < 0.001, 7, rng.integers(0, SIZE, SIZE))
@@ -121,7 +121,7 @@ def test_a_small_budget_changes_nothing_but_the_order(on: str, threads: int, how
 
 
 def test_rows_of_correlated_keys_are_hardly_copied() -> None:
-    """A row meets the blocks that its own keys can reach, not all that some row of its block can."""
+    """A row is only sent to the blocks that its own keys can match, not to those that other rows of its block match."""
     left, right = diagonal(0), diagonal(1)
     schema = output_schema(left.schema, right.schema, "_right", JoinType.INNER)
     work = Joining(parse("l.x < r.x AND l.y > r.y", left.schema, right.schema), JoinType.INNER, schema)

@@ -143,7 +143,7 @@ def test_leaving_stops_threads_and_frees_files(tmp_path: Path, monkeypatch: pyte
     steps.close()  # type: ignore[attr-defined]
     assert not any(thread.name.startswith("dovetail-worker") for thread in threading.enumerate())
     assert not list(tmp_path.iterdir())
-    dovetail.progressive(LEFT, RIGHT, "l.k = r.k", algorithm="pmj", workers=2)  # never begun
+    dovetail.progressive(LEFT, RIGHT, "l.k = r.k", algorithm="pmj", workers=2)  # never started
     assert not any(thread.name.startswith("dovetail-worker") for thread in threading.enumerate())
 
 

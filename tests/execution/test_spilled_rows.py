@@ -1,4 +1,4 @@
-"""Spilled rows do not outlive their process for long: killed for real, it leaves them to the next one that spills."""
+"""Spilled rows of a killed process are removed by the next process that spills."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from dovetail.storage.blocks import BlockStore
 
-SPILLED = 1 << 15  # bytes, then it is killed
+SPILLED = 1 << 15  # bytes, then the process is killed
 TABLES = """
 import os, signal, sys
 import numpy as np
@@ -63,7 +63,7 @@ def run(program: str, place: Path, *arguments: str) -> int:
 
 
 def left_in(place: Path) -> int:
-    """Bytes."""
+    """The number of bytes in a directory."""
     return sum(path.stat().st_size for path in place.rglob("*.arrow"))
 
 

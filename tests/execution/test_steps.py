@@ -13,7 +13,7 @@ NAMES = pa.array([*(f"customer number {i:06d} of many" for i in range(2000)), No
 
 
 def customers(seed: int) -> pa.Table:
-    """Keys as numbers and as encoded text. The dictionary is larger than the budget."""
+    """Keys as numbers and as dictionary-encoded strings. The dictionary is larger than the budget."""
     rng = np.random.default_rng(seed)
     number = rng.integers(0, len(NAMES), ROWS)
     names = pa.DictionaryArray.from_arrays(pa.array(number, pa.int32()), NAMES)
@@ -46,7 +46,7 @@ def test_readers_and_other_join_types() -> None:
 
 
 def test_short_indices_number_the_values_of_a_batch() -> None:
-    """Two dictionaries of 100 texts each, in pieces; together they have more than an index of one byte can tell."""
+    """Two chunked dictionaries of 100 strings each; together they exceed the range of an 8-bit index."""
     pieces = []
     for start in (0, 100):
         names = pa.DictionaryArray.from_arrays(pa.array(np.arange(100), pa.int8()), NAMES.slice(start, 100))
@@ -72,7 +72,7 @@ def test_aggregates() -> None:
 @pytest.mark.parametrize("values", [pa.array([{"a": 1}, {"a": 2}]), pa.array([[1], [2, 3]]), pa.array([True, False])])
 @pytest.mark.parametrize("memory", ["2MB", None])
 def test_dictionaries_of_any_type(values: pa.Array, memory: str | None) -> None:
-    """Arrow cannot encode structs and lists: they are passed on as they are, beside a column that is decoded."""
+    """Arrow cannot encode structs and lists, so they are passed on unchanged, next to a column that is decoded."""
     indices = pa.array([0, 1, None, 1] * 20, pa.int8())
     odd = pa.DictionaryArray.from_arrays(indices, values)
     names = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]))

@@ -1,4 +1,4 @@
-"""The same rows in the same order for any number of threads, as a table and as a reader."""
+"""Any number of threads returns the same rows in the same order, as a table and as a reader."""
 
 import gc
 import threading
@@ -12,7 +12,7 @@ import dovetail
 import dovetail.core.threads
 from dovetail.errors import InputError, PlanError
 
-ROWS = 9_000  # both sides together are worth a thread
+ROWS = 9_000  # both sides together are enough for a thread
 HOW = ("inner", "left", "full", "left_semi", "left_anti")
 CONDITIONS = {
     "equality": "l.k = r.k",
@@ -54,7 +54,7 @@ LEFT, RIGHT = table(0), table(1)
 
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dovetail.core.threads, "RANGE", 256)  # so that these few rows are sorted and hashed by several
+    monkeypatch.setattr(dovetail.core.threads, "RANGE", 256)  # so that several threads sort and hash even this few rows
     on, how = CONDITIONS[name], HOW[list(CONDITIONS).index(name) % len(HOW)]
     for kind in dict.fromkeys(("inner", how)):
         alone = dovetail.join(LEFT, RIGHT, on, kind, threads=1)
@@ -85,7 +85,7 @@ def with_vectors(table: pa.Table) -> pa.Table:
 @pytest.mark.parametrize("on", [*CONDITIONS.values(), VECTORS])
 @pytest.mark.parametrize("inputs", NO_PARTNER)
 def test_threads_with_nothing_to_find(inputs: str, on: str) -> None:
-    """No candidate is no work to divide: no rows, or those of an outer join."""
+    """Without candidates there is no work to divide: the result is empty, or has only rows without a partner."""
     left, right = (with_vectors(table) if on == VECTORS else table for table in NO_PARTNER[inputs])
     expected = {
         "inner": 0,

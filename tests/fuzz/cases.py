@@ -1,4 +1,4 @@
-"""A random join, drawn from a seed: tables, condition, join type, budget, and which call is made."""
+"""A random join, drawn from a seed: tables, condition, join type, budget, and the call to make."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.fuzz.conditions import Conditions, column
 HOW = ("inner", "left", "right", "full", "left_semi", "left_anti")
 LARGE = (2000, 200)
 ROWS = (0, 1, 5, *[12, 25, 40] * 5)
-MOST = ((1, 2, 3, 99), (2, 3), (3, 6), (99,))  # different values of a column
-MEMORY = 64 * 1024  # the smallest budget that is accepted
+MOST = ((1, 2, 3, 99), (2, 3), (3, 6), (99,))  # number of distinct values of a column
+MEMORY = 64 * 1024  # the smallest accepted budget
 EXACT = ("int", "decimal")
 SUMMED = (*EXACT, "float", "double")
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """name -> SQL, and the columns to group by, in both dialects."""
+    """Aggregates (name -> SQL), and the columns to group by, in both dialects."""
 
     wanted: dict[str, Text]
-    by: dict[str, str]  # column as written -> for DuckDB
+    by: dict[str, str]  # column -> its form in DuckDB
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Case:
     on: Text
     how: str
     memory: int | None
-    share: int  # how many times its size a chunk takes of the budget: large ones make small chunks
-    large_group: int  # pairs from which on a group of equal keys has a kernel of its own
+    share: int  # budget charged per chunk, in multiples of its size: large values make small chunks
+    large_group: int  # a group of equal keys with at least this many pairs gets its own kernel
     aggregation: Aggregation | None = field(default=None)
 
     def __str__(self) -> str:
-        """All that is needed to repeat it."""
+        """Everything needed to reproduce the case."""
         setting = f"memory={self.memory}, share={self.share}, large_group={self.large_group}"
         lines = [f"draw({self.seed}): how={self.how!r}, {setting}"]
         lines += [f"on = {self.on.spark!r}", f"duckdb = {self.on.duck!r}"]
@@ -71,7 +71,7 @@ def draw(seed: int) -> Case:
 def _table(
     rng: random.Random, alias: str, on: Text, aggregation: Aggregation | None, rows: int, spread: Spread
 ) -> pa.Table:
-    """The columns that are read, and two more; in one chunk or in several."""
+    """The columns in use, and two more; in one or several chunks."""
     texts = [on.spark]
     if aggregation is not None:
         texts += [text.spark for text in aggregation.wanted.values()] + list(aggregation.by)
@@ -102,7 +102,7 @@ def _aggregate(rng: random.Random) -> Text:
         names = [name for name, kind in COLUMNS.items() if kind.family != "point"]
     value = column(rng.choice("lr"), rng.choice(names))
     duck = f"{function}({value.duck})"
-    if function == "avg" and value.family in EXACT:  # DuckDB would add up doubles
+    if function == "avg" and value.family in EXACT:  # DuckDB would sum doubles
         duck = f"CAST(sum({value.duck}) AS DOUBLE) / count({value.duck})"
     elif function in ("sum", "avg") and value.family == "float":
         duck = f"{function}(CAST({value.duck} AS DOUBLE))"

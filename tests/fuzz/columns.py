@@ -1,7 +1,7 @@
-"""A column of every key type, with values that tie often; and how DuckDB reads each of them.
+"""A column of every key type, with values that tie often, and its form in DuckDB.
 
-DuckDB's numbers get the width in which ours are computed. Everything on a clock (dates, timestamps, times, lengths of
-time) is a number of nanoseconds to it, because its own arithmetic stops at microseconds.
+DuckDB's numbers are cast to the width in which ours are computed. Dates, timestamps, times and durations become numbers
+of nanoseconds, because DuckDB's own arithmetic only has microseconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Draw = Callable[[random.Random], Any]
 
 
 class Kind(NamedTuple):
-    """A column: its type, a few values (the first ones in all columns alike), one of many, and what it is to DuckDB."""
+    """A column: its type, a few values (the first are alike in all columns), a generator, and its form in DuckDB."""
 
     type: pa.DataType
     few: Sequence[Any]
@@ -57,7 +57,7 @@ def _bytes(type_: pa.DataType, few: Sequence[bytes]) -> Kind:
 
 
 def _instants(unit: str, zone: str | None = None, more: Sequence[int] = (0,)) -> Kind:
-    """Around leap day, in whole seconds and a few ticks beyond them."""
+    """Timestamps around a leap day, at whole seconds and a few ticks later."""
     second = PER_SECOND[unit]
     few = [(SECONDS + s) * second + ticks for s in (0, 86_400, 86_490, 129_600, 172_800) for ticks in more]
 
@@ -78,7 +78,7 @@ def _quarters(rng: random.Random) -> float:
 
 
 def _hundredths(rng: random.Random) -> float:
-    """What a decimal can be, too."""
+    """Numbers that are also exact as decimals."""
     return rng.randint(-6000, 6000) / 100
 
 
@@ -171,7 +171,7 @@ POINTS = {
 
 
 def _later(kind: Kind) -> Kind:
-    """Where something ends: mostly behind where it begins."""
+    """The end of an interval, mostly after its start."""
     return kind._replace(
         few=[*kind.few[1:3], kind.few[0], *kind.few[3:]], many=lambda rng: max(kind.many(rng), kind.many(rng))
     )
@@ -188,7 +188,7 @@ ENDS = {
     ("zstart", "zend"): ZONED["tz"],
 }
 INTERVALS = {names: (kind, _later(kind)) for names, kind in ENDS.items()}
-"""Two columns each: where something begins, and where it ends."""
+"""Pairs of columns: the start and the end of an interval."""
 
 COLUMNS: dict[str, Kind] = {
     **NUMBERS,
@@ -211,8 +211,8 @@ class Spread(NamedTuple):
     """How the values of a case are drawn."""
 
     many: bool  # mostly values that rarely tie
-    most: tuple[int, ...]  # else, at most this many different ones of a column
-    nulls: float  # how often
+    most: tuple[int, ...]  # otherwise, at most this many distinct values per column
+    nulls: float  # share of nulls
 
 
 def random_column(rng: random.Random, name: str, rows: int, spread: Spread) -> pa.Array:
@@ -226,7 +226,7 @@ def random_column(rng: random.Random, name: str, rows: int, spread: Spread) -> p
 
 
 def typed(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """As pa.array, which takes no Python float for a halffloat, and no time of day for a date64."""
+    """Like pa.array, but also accepts Python floats for halffloat, and a time of day for date64."""
     if pa.types.is_float16(type_):
         return pa.array([None if value is None else np.float16(value) for value in values], type_)
     return pa.array(values, pa.int64()).view(type_) if pa.types.is_date64(type_) else pa.array(values, type_)
@@ -242,11 +242,11 @@ PAYLOADS: dict[str, pa.Array] = {
     "views": pa.array([[1], [], None, [2, 3]], pa.list_view(pa.int16())),
     "halves": pa.DictionaryArray.from_arrays(pa.array([0, 1, None]), pa.array([np.float16(0.5), np.float16(2)])),
 }
-"""Columns of types that have no order, and no arithmetic: they only go through a join."""
+"""Columns of types without order or arithmetic, used only as payload."""
 
 
 def for_duckdb(table: pa.Table) -> pa.Table:
-    """What DuckDB can read of a table, in the types that it has."""
+    """The columns that DuckDB can read, converted to its types."""
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         type_ = column.type
@@ -258,7 +258,7 @@ def for_duckdb(table: pa.Table) -> pa.Table:
             column = column.cast(pa.decimal128(38, type_.scale))
         elif pa.types.is_date64(type_):
             millis = pa.chunked_array([chunk.view("int64") for chunk in column.chunks], pa.int64())
-            days = pc.cast(pc.divide(millis, DAY_MILLIS), pa.int32())  # all of them are after 1970
+            days = pc.cast(pc.divide(millis, DAY_MILLIS), pa.int32())  # valid because all dates are after 1970
             column = days.cast(pa.date32())
         columns[name] = column
     return pa.table(columns)

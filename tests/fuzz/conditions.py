@@ -82,7 +82,7 @@ def length(text: str) -> Value:
 
 
 def arithmetic(a: Value, operator: str, b: Value) -> Value:
-    """Numbers are computed as doubles unless both are floats or neither is floating."""
+    """Numbers are computed as doubles, unless both are floats or neither is floating-point."""
     a, b, family = _alike(a, b)
     return Value(f"({a.spark} {operator} {b.spark})", f"({a.duck} {operator} {b.duck})", family)
 
@@ -112,7 +112,7 @@ def all_of(parts: list[Text]) -> Text:
 
 
 def renamed(condition: Text, left: str, right: str) -> Text:
-    """The condition over inputs of other names than l and r."""
+    """The condition with other input names than l and r."""
     aliases = {"l": left, "r": right}
     return Text(*(re.sub(r"\b([lr])\.", lambda match: f"{aliases[match[1]]}.", text) for text in condition))
 
@@ -122,7 +122,7 @@ class Conditions:
         self.rng = rng
 
     def condition(self) -> Text:
-        """One to five predicates; the first is one that a kernel can drive."""
+        """One to five predicates, the first of which a kernel can drive."""
         driving = [self.equal, self.less, self.less, self.unequal, self.band, self.band, self.clock_band, self.overlap]
         driving += [self.rectangles, self.distance, self.computed, self.linear]
         anything = [*driving, self.equal, self.same, self.one_sided, self.residual]
@@ -132,7 +132,7 @@ class Conditions:
         return all_of(parts)
 
     def edge(self) -> Text:
-        """One or two predicates, the first of which an operator of several inputs can use."""
+        """One or two predicates, the first of which an operator for several inputs can use."""
         linking = [self.equal, self.equal, self.equal, self.less, self.band, self.band, self.clock_band, self.computed]
         parts = [self.rng.choice(linking)()]
         if self.rng.random() < 0.3:
@@ -143,7 +143,7 @@ class Conditions:
         return self.rng.sample("lr", 2)
 
     def columns(self, family: Mapping[str, Any] | tuple[str, ...] | None = None) -> tuple[Value, Value]:
-        """Comparable columns of the two sides; half of the time of one name."""
+        """Comparable columns of the two sides; half of the time with the same name."""
         names = list(family or self.rng.choice(FAMILIES))
         one, other = self.rng.choice(names), self.rng.choice(names)
         mine, theirs = self.sides()
@@ -169,7 +169,7 @@ class Conditions:
         return Text(spark, duck.replace("<=>", "IS NOT DISTINCT FROM"))
 
     def computed(self) -> Text:
-        """Keys that are computed from columns of one side."""
+        """Keys computed from columns of one side."""
         operator = self.rng.choice(("=", "=", "!=", *LESS, *MORE))
         match self.rng.randrange(4):
             case 0:
@@ -214,7 +214,7 @@ class Conditions:
                 return absolute(a)
 
     def linear(self) -> Text:
-        """Both sides on both sides of the comparison."""
+        """A comparison with terms of both inputs on both sides."""
         (a, b), (c, d) = self.columns(NUMBERS), self.columns(COORDINATES)
         first, second = (arithmetic(x, self.rng.choice("+-"), y) for x, y in ((a, b), (c, d)))
         return compared(first, self.rng.choice(("=", *LESS, *MORE)), second)
@@ -289,7 +289,7 @@ class Conditions:
     def _points_apart(self) -> Text:
         name = self.rng.choice(list(POINTS))
         a, b = column("l", name), column("r", name)
-        # list_distance refuses a null element and lists of two lengths, which have no distance.
+        # list_distance rejects null elements and lists of different lengths, for which there is no distance.
         squares = f"list_transform(list_zip({a.duck}, {b.duck}), lambda e: (e[1] - e[2]) * (e[1] - e[2]))"
         known = f"len({a.duck}) = len({b.duck}) AND len(list_filter({squares}, lambda s: s IS NULL)) = 0"
         far = Value(

@@ -1,7 +1,7 @@
-"""Values at the ends of every type, and what comparisons and bands of them mean, in exact Python numbers.
+"""Values at the ends of every type, with comparisons and bands computed in exact Python numbers.
 
-DuckDB has no decimals of 76 digits and no halffloats, and its arithmetic overflows earlier: here the definition of the
-join is a cross product and a filter.
+DuckDB has no decimals of 76 digits and no halffloats, and its arithmetic overflows earlier, so the oracle is a cross
+product and a filter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FAMILIES = (INTEGERS, FLOATS, DECIMALS, (*INTEGERS, *DECIMALS), (*INTEGERS, *FLO
 
 
 class Limits:
-    """Notes whether a value did not fit in the type that it is computed in: an error is as good as an answer then."""
+    """Records whether a value did not fit in the type of a computation: then an error is also a correct answer."""
 
     def __init__(self) -> None:
         self.crossed = False
@@ -53,7 +53,7 @@ class Column(NamedTuple):
 
 
 def random_column(rng: random.Random, type_: pa.DataType, rows: int) -> Column:
-    """Ends and their neighbours, zero and its neighbours; a few of them, so that they tie."""
+    """The ends of the type, zero, and their neighbours; only a few values, so that they tie."""
     pool = _pool(type_)
     chosen = rng.sample(pool, min(len(pool), rng.choice((2, 4, 12))))
     raw = [None if rng.random() < 0.1 else rng.choice(chosen) for _ in range(rows)]
@@ -74,14 +74,14 @@ def _pool(type_: pa.DataType) -> list[Any]:
     bits = type_.bit_width
     low, high = (0, 2**bits - 1) if t.is_unsigned_integer(type_) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     middle = [-2, -1, 0, 1, 2, 3, 2**53, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**63 + 1]
-    if t.is_date64(type_):  # dates are 32 bits wide; a time of day does not count
+    if t.is_date64(type_):  # dates have 32 bits; a time of day is ignored
         low, high = low // 2**32 * DAY_MILLIS, (high // 2**32) * DAY_MILLIS + DAY_MILLIS - 1
         middle = [days * DAY_MILLIS + millis for days in (-2, -1, 0, 1, 2) for millis in (0, 1, DAY_MILLIS - 1)]
     return [value for value in (low, low + 1, high - 1, high, *middle) if low <= value <= high]
 
 
 def _exact(value: Any, type_: pa.DataType) -> Any:
-    """Days, nanoseconds and numbers."""
+    """The exact number: days of dates, nanoseconds of timestamps and durations."""
     if t.is_date(type_):
         return value // DAY_MILLIS if t.is_date64(type_) else value
     if t.is_timestamp(type_) or t.is_duration(type_):
@@ -98,7 +98,7 @@ def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 class Predicate(NamedTuple):
-    """SQL over l.a and r.b, and what it means."""
+    """SQL over l.a and r.b, and its definition."""
 
     sql: str
     holds: Callable[[Any, Any], bool]
@@ -135,7 +135,7 @@ def random_predicate(rng: random.Random, left: pa.DataType, right: pa.DataType) 
 
 
 def _amount(rng: random.Random, type_: pa.DataType) -> tuple[str, Any, pa.DataType]:
-    """A constant to add, as text, as a number and as a type."""
+    """A constant to add: its text, number and type."""
     if t.is_date(type_):
         days = rng.choice((0, 1, 3))
         return f"INTERVAL '{days}' DAY", days, types.DAY
@@ -148,7 +148,7 @@ def _amount(rng: random.Random, type_: pa.DataType) -> tuple[str, Any, pa.DataTy
 
 
 def _function(operator: str, left: pa.DataType, right: pa.DataType, limits: Limits) -> Callable[[Any, Any], Any]:
-    """a + b or a - b, in the type that it is computed in."""
+    """a + b or a - b, in the type of the computation."""
     sides = (types.plain(left), types.plain(right))
     sign = 1 if operator == "+" else -1
     if any(t.is_floating(side) for side in sides):
@@ -164,16 +164,16 @@ def _function(operator: str, left: pa.DataType, right: pa.DataType, limits: Limi
 
 
 def _tick(left: pa.DataType, right: pa.DataType) -> int:
-    """Nanoseconds in the finer of two units."""
+    """The finer of two units, in nanoseconds."""
     return 10**9 // max(PER_SECOND[left.unit], PER_SECOND[right.unit])
 
 
 def fits(value: Any, left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether a value of one of the types can be cast to the one in which both are compared."""
+    """Whether a value of either type can be cast to the common type."""
     if t.is_decimal256(left) or t.is_decimal256(right):
         left, right = types.as_decimal(left), types.as_decimal(right)
         whole = max(left.precision - left.scale, right.precision - right.scale)
-        return bool(whole + 2 + max(left.scale, right.scale) <= types.WIDEST)  # with room for what is added
+        return bool(whole + 2 + max(left.scale, right.scale) <= types.WIDEST)  # with room for the constant
     if not (t.is_timestamp(left) or t.is_duration(left)):
         return True
     limit = 2**63 * _tick(left, right)
@@ -193,7 +193,7 @@ def _decimal_function(
 
 
 def _rounded(number: Fraction) -> int:
-    """Half away from zero."""
+    """Rounds half away from zero."""
     return int(EXACT.divide(Decimal(number.numerator), Decimal(number.denominator)).quantize(1, ROUND_HALF_UP, EXACT))
 
 
@@ -203,7 +203,7 @@ def _floats(width: Any, a: Any, b: Any, sign: int) -> float:
 
 
 def _alike(a: Any, b: Any, left: pa.DataType, right: pa.DataType) -> tuple[Any, Any]:
-    """Numbers against floats are compared as doubles."""
+    """Comparisons of numbers with floats use doubles."""
     if t.is_floating(left) or t.is_floating(right):
         return float(a), float(b)
     return a, b

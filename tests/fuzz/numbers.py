@@ -1,7 +1,7 @@
-"""Random joins of three and four inputs on numbers of every width, in three spellings: ours, DuckDB's and Python's.
+"""Random joins of three and four inputs on numbers of every width, in three dialects: ours, DuckDB's and Python's.
 
-Python computes with fractions where the join computes with integers and decimals: nothing wraps around, nothing is
-rounded. Floats are computed in the width of the join: two of 32 bits or less in 32 bits, everything else in 64.
+Python uses fractions where the join uses integers and decimals, so nothing wraps around or is rounded. Floats are
+computed in the width of the join: two of 32 bits or less in 32 bits, everything else in 64.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALIASES = "wxyz"
 NAMES = ("v0", "v1", "v2")
 ROWS = (0, 1, 4, *[7, 12] * 12)
 LITERALS = ("0", "1", "2", "0.5", "1.25", "3")
-BOUND = 2**63 - 16  # whole numbers beyond may overflow, in the order in which a condition happens to be evaluated
+BOUND = 2**63 - 16  # larger integers may overflow, depending on the order of evaluation
 EXACT_IN_DUCKDB = "DECIMAL(38, 4)"
 
 EXACT = {"whole", "decimal"}
@@ -47,7 +47,7 @@ POOLS: dict[pa.DataType, Sequence[Any]] = {
     pa.float32(): (*SMALL_FLOATS, float(np.float16(0.1)), 2049.0, 2.0**24, 2.0**63, 2.0**64, 6e-8),
     pa.float64(): (*SMALL_FLOATS, float(np.float16(0.1)), float(np.float32(0.1)), 2049.0, 2.0**53, 2.0**63, 2.0**64),
 }
-"""Values that tie across types, or would if one side were rounded to the other's width."""
+"""Values that are equal across types, or would be if one side were rounded to the other's width."""
 
 OFTEN = (*[pa.uint64()] * 6, *[pa.float16()] * 4, pa.float32(), pa.int64())
 
@@ -57,13 +57,13 @@ CHOOSE: tuple[Choose, ...] = (
     lambda _, pool, most: pool[-most:],
     lambda rng, pool, most: rng.sample(pool, most),
 )
-"""This number of values of a type."""
+"""Ways to choose a number of values of a type."""
 
 Rows = Mapping[str, int]  # alias -> row number
 
 
 class Limits:
-    """Whether 64 bits were too few for a whole number somewhere: an error is as good as an answer then."""
+    """Records whether an integer did not fit in 64 bits: then an error is also a correct answer."""
 
     def __init__(self) -> None:
         self.crossed = False
@@ -74,7 +74,7 @@ class Limits:
 
 
 class Number(NamedTuple):
-    """An expression, of the kind whole (64 bits), decimal (of any size), single or double."""
+    """An expression of kind whole (64 bits), decimal (of any size), single or double."""
 
     sql: str
     duck: str
@@ -107,7 +107,7 @@ class Case:
         return " AND ".join(f"({predicate.duck})" for predicate in self.predicates)
 
     def results(self) -> list[tuple[int, ...]]:
-        """The definition: all combinations of rows, and a filter."""
+        """The definition: all combinations of rows, filtered."""
         found: list[dict[str, int]] = [{}]
         for alias, table in self.tables.items():
             found = [{**rows, alias: row} for rows, row in product(found, range(len(table)))]
@@ -116,7 +116,7 @@ class Case:
         return sorted(tuple(rows.values()) for rows in found)
 
     def overflows(self) -> bool:
-        """Whether a predicate meets a number that does not fit, in any combination of the rows that it reads."""
+        """Whether a predicate overflows for any combination of the rows that it reads."""
         for predicate in self.predicates:
             aliases = sorted(predicate.aliases)
             for rows in product(*(range(len(self.tables[alias])) for alias in aliases)):
@@ -124,11 +124,11 @@ class Case:
         return self.limits.crossed
 
     def _tables_of_truth(self, known: frozenset[str], new: str) -> list[Callable[[Rows], bool]]:
-        """The predicates that can be evaluated since `new` is known."""
+        """The predicates that can be evaluated once `new` is known."""
         return [p.holds for p in self.predicates if new in p.aliases and p.aliases <= known]
 
     def __str__(self) -> str:
-        """All that is needed to repeat it."""
+        """Everything needed to reproduce the case."""
         lines = [f"draw({self.seed})", f"on = {self.on!r}", f"duckdb = {self.duck!r}"]
         lines += [
             f"{alias} = pa.table({table.to_pydict()}, pa.schema({[(f.name, str(f.type)) for f in table.schema]}))"
@@ -138,7 +138,7 @@ class Case:
 
 
 def draw(seed: int) -> Case:
-    """Every input joins one before it; now and then an edge closes a cycle, or a conjunct reads three inputs."""
+    """Every input joins an earlier one; sometimes an edge closes a cycle, or a conjunct reads three inputs."""
     rng = random.Random(seed)
     aliases = ALIASES[: rng.choice((3, 3, 4))]
     tables = _tables(rng, aliases)
@@ -158,7 +158,7 @@ def draw(seed: int) -> Case:
 
 
 def every_value(left: pa.DataType, right: pa.DataType) -> Case:
-    """abs(z.v - x.v) <= 1 AND x.h = y.h over all values of both types, null included, beside halffloats."""
+    """abs(z.v - x.v) <= 1 AND x.h = y.h over all values of both types, including null, and halffloats."""
     types = {"x": {"v": left, "h": pa.float16()}, "y": {"h": right}, "z": {"v": right}}
     tables = {}
     for alias, columns in types.items():
@@ -174,7 +174,7 @@ def every_value(left: pa.DataType, right: pa.DataType) -> Case:
 
 
 def _tables(rng: random.Random, aliases: str) -> dict[str, pa.Table]:
-    """A column is mostly of one type in all inputs, and has a few values: the common ones, or the largest."""
+    """Columns mostly have the same type in all inputs, and few values: the common ones, or the largest."""
     palette = rng.choice(((pa.uint64(), pa.float16()), rng.choices((*POOLS, *OFTEN), k=rng.choice((1, 2, 3)))))
     shared = {name: rng.choice(palette) for name in NAMES}
     most, nulls, choose = rng.choice((1, 2, 2, 3, 4)), rng.choice((0.0, 0.0, 0.1)), rng.choice(CHOOSE)
@@ -245,7 +245,7 @@ class Numbers:
         return self.arithmetic(self.rng.choice("+-"), number, self.literal())
 
     def _exact(self, alias: str) -> Number:
-        """A column of whole numbers or decimals; the row number where there is none."""
+        """A column of integers or decimals; the row number if there is none."""
         schema = self.tables[alias].schema
         names = [name for name in NAMES if kind_of(schema.field(name).type) in EXACT]
         return self.column(alias, self.rng.choice(names) if names else "row")
@@ -290,7 +290,7 @@ class Numbers:
 
 def _both(first: Predicate, second: Predicate) -> Predicate:
     def holds(rows: Rows) -> bool:
-        results = [first.holds(rows), second.holds(rows)]  # both are evaluated: each may overflow
+        results = [first.holds(rows), second.holds(rows)]  # evaluate both: each may overflow
         return all(results)
 
     aliases = first.aliases | second.aliases
@@ -316,7 +316,7 @@ def kind_of(type_: pa.DataType) -> str:
 
 
 def exact_values(column: pa.ChunkedArray) -> list[Any]:
-    """Fractions and floats; what a halffloat shows as is a NumPy scalar."""
+    """Values as fractions and floats; `to_pylist` returns NumPy scalars for halffloats."""
     is_float = pa.types.is_floating(column.type)
     return [v if v is None else float(v) if is_float else Fraction(v) for v in column.to_pylist()]
 
@@ -329,7 +329,7 @@ def _common_kind(a: Number, b: Number) -> str:
 
 
 def _spelled(number: Number, kind: str) -> str:
-    """For DuckDB, which would cast a float and a decimal to a float of 32 bits."""
+    """The form for DuckDB, which would cast a float and a decimal to a 32-bit float."""
     if kind != "double" or number.kind == "double":
         return number.duck
     assert number.duck_double is not None

@@ -1,4 +1,4 @@
-"""Results of a join as pairs of row numbers, and whether their values are those of the rows."""
+"""Results of a join as pairs of row numbers, and a check that values are those of the rows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.fuzz.cases import Case
 from dovetail.core.tables import arrow_table
 
 ONE_SIDED = ("left_semi", "left_anti")
-SHOWN = 100  # rows whose values are looked at
+SHOWN = 100  # number of rows whose values are checked
 
 
 def pairs_of(case: Case, found: pa.Table) -> NDArray[np.int64]:
-    """Pairs of row numbers, each as one number; -1 stands for a row that is missing."""
+    """Pairs of row numbers, each encoded as one number; -1 stands for a missing row."""
     left = found["row"].fill_null(-1).to_numpy()
     right = -1 if case.how in ONE_SIDED else found["row_right"].fill_null(-1).to_numpy()
     return np.asarray(left * pair_width(case) + right)
@@ -27,7 +27,7 @@ def pair_width(case: Case) -> int:
 
 
 def check_pairs(found: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
-    """Both are the same multiset."""
+    """Check that both are the same multiset."""
     pairs = np.union1d(found, expected)
     surplus = _times(found, pairs) - _times(expected, pairs)
     assert not (surplus < 0).any(), f"missing pairs: {pairs[surplus < 0].tolist()}"
@@ -39,7 +39,7 @@ def _times(values: NDArray[np.int64], pairs: NDArray[np.int64]) -> NDArray[np.in
 
 
 def check_values(case: Case, found: pa.Table) -> None:
-    """The result has the columns of both sides as they were, views as what they are views of."""
+    """Check that the result has the columns of both sides unchanged, with views as plain types."""
     some = found.slice(0, SHOWN)
     expected = picked(case.left, some["row"])
     types = [*arrow_table(case.left).schema.types]
@@ -51,6 +51,6 @@ def check_values(case: Case, found: pa.Table) -> None:
 
 
 def picked(table: pa.Table, rows: pa.ChunkedArray) -> list[list[Any]]:
-    """The values of each column at these rows."""
+    """The values of each column in these rows."""
     columns = [column.to_pylist() for column in table.columns]
     return [[None if row is None else column[row] for row in rows.to_pylist()] for column in columns]

@@ -64,7 +64,7 @@ def compare(
         inputs = {"x": left, "y": right, "z": third}
         try:
             triples = dovetail.multijoin(inputs, f"{several} AND z.row = x.row", algorithm=algorithm)
-        except PlanError:  # not for conditions of this kind
+        except PlanError:  # the algorithm does not support the condition
             triples = dovetail.multijoin(inputs, f"{several} AND z.row = x.row")
     except ConditionError:
         assert overflows
@@ -76,12 +76,12 @@ def compare(
 
 
 def pairs_by_definition(columns: list[Column], predicates: list[Predicate]) -> tuple[list[tuple[int, int]], bool]:
-    """The pairs, and whether something on the way does not fit in its type: then an error is right, too."""
+    """The pairs, and whether a computation overflows: then an error is also correct."""
     types = (columns[0].type, columns[1].type)
     fitting = all(fits(value, *types) for column in columns for value in column.values if value is not None)
     pairs = []
     for (i, a), (j, b) in product(enumerate(columns[0].values), enumerate(columns[1].values)):
-        # All of them, and without partners, too: each may overflow.
+        # Evaluate all of them, even on nulls: each may overflow.
         holding = [predicate.holds(ZERO if a is None else a, ZERO if b is None else b) for predicate in predicates]
         if a is not None and b is not None and all(holding):
             pairs.append((i, j))

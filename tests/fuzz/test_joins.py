@@ -2,7 +2,7 @@
 
     DOVETAIL_FUZZ_CASES=100000 pytest --seed 7 tests/fuzz
 
-A case that fails says all about itself, and `draw(seed)` makes it again.
+A failing case prints everything needed, and `draw(seed)` recreates it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JOINS = {
     "full": "FULL JOIN",
 }
 ONE_SIDED = {"left_semi": "IN", "left_anti": "NOT IN"}
-"""DuckDB's own SEMI JOIN and ANTI JOIN on several inequalities do not agree with its inner join (2.0.0)."""
+"""DuckDB's own SEMI JOIN and ANTI JOIN on several inequalities disagree with its inner join (2.0.0)."""
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +125,14 @@ def by_group(rows: list[tuple[Any, ...]], keys: int) -> dict[tuple[Any, ...], li
 
 
 def _plain(value: Any) -> Any:
-    """All NaN are one, and -0.0 is 0.0."""
+    """Makes all NaNs the same, and -0.0 the same as 0.0."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return value
 
 
 def plain_column(column: pa.ChunkedArray) -> list[Any]:
-    """Values as DuckDB gives them: what is on a clock as nanoseconds."""
+    """Values as DuckDB returns them, with times as nanoseconds."""
     type_ = column.type
     if pa.types.is_date(type_):
         column = column.cast(pa.timestamp("ns"))
@@ -146,7 +146,7 @@ def plain_column(column: pa.ChunkedArray) -> list[Any]:
 
 
 def is_alike(value: Any, other: Any) -> bool:
-    """Floats are added up in another order, and averages of decimals are rounded."""
+    """Compares with a tolerance: floats are summed in another order, and averages of decimals are rounded."""
     if isinstance(other, float) and value is not None and value != "NaN":
         return bool(float(value) == pytest.approx(other, rel=1e-9, abs=1e-5))
     return bool(value == other)

@@ -2,7 +2,7 @@
 
     DOVETAIL_FUZZ_CASES=100000 pytest --seed 7 tests/fuzz/test_multijoins.py
 
-A case that fails says all about itself, and `draw(seed)` makes it again.
+A failing case prints everything needed, and `draw(seed)` recreates it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dovetail.errors import PlanError
 SHARDS = 10
 ALIASES = "wxyz"
 ROWS = (0, 1, 3, *[8, 15] * 5)
-MOST = ((1,), (1, 2), (1, 2), (2, 3), (3, 6), (99,))  # different values of a column
+MOST = ((1,), (1, 2), (1, 2), (2, 3), (3, 6), (99,))  # number of distinct values of a column
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Case:
 
 
 def draw(seed: int) -> Case:
-    """Every input joins one before it; now and then an edge closes a cycle."""
+    """Every input joins an earlier one; sometimes an edge closes a cycle."""
     rng = random.Random(seed)
     aliases = ALIASES[: rng.choice((3, 3, 4))]
     edges = [(rng.choice(aliases[:i]), aliases[i]) for i in range(1, len(aliases))]
@@ -86,7 +86,7 @@ def test_no_difference(shard: int) -> None:
 def check(case: Case) -> None:
     try:
         found = dovetail.multijoin(case.tables, case.on.spark, algorithm=case.algorithm)
-    except PlanError:  # not for conditions of this kind
+    except PlanError:  # the algorithm does not support the condition
         found = dovetail.multijoin(case.tables, case.on.spark)
     rows = [found[f"{alias}_row"].to_pylist() for alias in case.tables]
     with duckdb.connect() as duck:

@@ -2,7 +2,7 @@
 
     DOVETAIL_FUZZ_CASES=100000 pytest --seed 7 tests/fuzz/test_numbers.py
 
-A case that fails says all about itself, and `draw(seed)` makes it again.
+A failing case prints everything needed, and `draw(seed)` recreates it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORMS: tuple[Callable[[pa.Table], Any], ...] = (
     lambda table: table.to_pandas(types_mapper=pd.ArrowDtype),
     pl.from_arrow,
 )
-"""What tables come as."""
+"""The forms of input tables."""
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +93,12 @@ def results_by_duckdb(case: Case, duck: duckdb.DuckDBPyConnection) -> list[tuple
 
 
 def joined(case: Case, rng: random.Random) -> list[tuple[int, ...]]:
-    """By any algorithm, from tables of any library."""
+    """The results of a join by any algorithm, with tables of any library."""
     form = rng.choice(FORMS)
     inputs = {alias: form(table) for alias, table in case.tables.items()}
     try:
         found = dovetail.multijoin(inputs, case.on, algorithm=rng.choice(ALGORITHMS))
-    except PlanError:  # not for conditions of this kind
+    except PlanError:  # the algorithm does not support the condition
         found = dovetail.multijoin(inputs, case.on)
     if rng.random() < 0.2:
         assert dovetail.count(inputs, on=case.on) == found.num_rows
@@ -106,17 +106,17 @@ def joined(case: Case, rng: random.Random) -> list[tuple[int, ...]]:
 
 
 def progressively(case: Case, rng: random.Random) -> list[tuple[int, ...]]:
-    """While inputs arrive, tables in turn or readers as they come."""
+    """The results of a progressive join, from tables in turn or from readers."""
     inputs = {alias: table.to_reader(3) if rng.random() < 0.3 else table for alias, table in case.tables.items()}
     try:
         steps = list(dovetail.progressive(inputs, on=case.on))
-    except PlanError:  # no equality, band or inequality leads to an input
+    except PlanError:  # an input is not connected by an equality, a band or an inequality
         return joined(case, rng)
     return sorted(row for step in steps for row in _rows(case, step.batch))
 
 
 def simulated(case: Case, rng: random.Random) -> list[tuple[int, ...]]:
-    """Within a memory of a few rows, with stalls, early ends and restarts."""
+    """The results of a simulation with memory for a few rows, stalls, early ends and restarts."""
     block_rows = rng.choice((1, 2, 3))
     memory_rows = (len(case.tables) + rng.choice((2, 3, 6))) * block_rows
     schedule = random_schedule(rng, {alias: len(table) for alias, table in case.tables.items()})

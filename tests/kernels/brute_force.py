@@ -1,4 +1,4 @@
-"""Joins by their definition: every left row against every right row."""
+"""Joins by definition: every left row against every right row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_join(
     full: bool = True,
     type_: type = np.int32,
 ) -> None:
-    """Everything that a kernel says about its pairs, against the definition. `full`: only the last chunk is smaller."""
+    """Compare everything a kernel returns with the definition. `full`: only the last chunk may be smaller."""
     expected = pairs_where(*sizes, good)
     found: Pairs = []
     for left, right in kernel.pairs(join, capacity):

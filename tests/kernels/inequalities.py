@@ -1,4 +1,4 @@
-"""Inequalities by their definition, and what both kernels for them have to agree with it about."""
+"""Inequalities by definition, and the checks that both kernels for inequalities must pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, LESS_EQUAL
 
 Words = NDArray[np.int64]
-Table = NDArray[np.bool_]  # left rows by right rows: is it a pair?
+Table = NDArray[np.bool_]  # [left row, right row]: whether this is a pair
 
 MEANING: dict[int, Callable[[Any, Any], Any]] = {
     LESS: operator.lt,
@@ -30,7 +30,7 @@ def table(left: Words, right: Words, op: int) -> Table:
 
 
 def check_pairs(kernel: ModuleType, join: Any, good: Table, capacity: int) -> None:
-    """All pairs once, and only the last chunk is smaller than it could be."""
+    """Check that each pair occurs once, and that only the last chunk is not full."""
     expected = list(zip(*(rows.tolist() for rows in np.nonzero(good)), strict=True))
     found: list[tuple[int, int]] = []
     for lefts, rights in kernel.pairs(join, capacity):
@@ -40,7 +40,7 @@ def check_pairs(kernel: ModuleType, join: Any, good: Table, capacity: int) -> No
 
 
 def check_summaries(kernel: ModuleType, join: Any, good: Table, values: Words) -> None:
-    """Everything that is known about the pairs without enumerating them."""
+    """Check everything that is computed without enumerating the pairs."""
     assert kernel.count(join) == good.sum()
     assert kernel.row_counts(join).tolist() == good.sum(axis=1).tolist()
     assert kernel.row_exists(join).tolist() == good.any(axis=1).tolist()

@@ -45,7 +45,7 @@ def test_doubles_as_computed(
 
 
 def larger(a: float, b: float) -> bool:
-    """Spark's order: NaN equals NaN and is larger than everything."""
+    """Spark's order, in which NaN equals NaN and is larger than everything."""
     return not math.isnan(b) and (math.isnan(a) or a > b)
 
 
@@ -94,7 +94,7 @@ def test_the_condition_is_asked_once_for_equal_values() -> None:
     rows = np.repeat([0.0, 1.0, 2.0, 3.0], 20)
     join = prepare_checked(rows, rows, -1.0, 1.0, check)
     assert windows.count(join) == 400 * (4 + 2 * 3)
-    assert asked == 6  # the pairs of values exactly at the distance
+    assert asked == 6  # pairs exactly at the distance
 
 
 def test_bounds_must_be_numbers() -> None:

@@ -57,11 +57,11 @@ def test_codes_and_a_condition_that_is_asked(left: Points, right: Points, capaci
 @pytest.mark.parametrize("kind", ["lattice", "one point", "cluster", "line", "far"])
 @pytest.mark.parametrize("capacity", [17, 100_000])
 def test_skew(kind: str, capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "GOOD_VISIT", 2.0)  # so that few points are many, and cells are cut finer
+    monkeypatch.setattr(cells, "GOOD_VISIT", 2.0)  # so that few points count as many, and cells are divided further
     rng = generator(1)
 
     def cloud(size: int) -> tuple[Words, Words]:
-        if kind == "lattice":  # ties, points on the borders of cells, points exactly at the distance
+        if kind == "lattice":  # ties, points on cell borders, points exactly at the distance
             return rng.integers(-4, 4, size), rng.integers(-4, 4, size)
         if kind == "one point":
             return np.zeros(size, np.int64), np.zeros(size, np.int64)

@@ -16,7 +16,7 @@ LEFTS, RIGHTS = 5, 40
 
 @given(st.data(), st.sampled_from([1, 2, 5, 17, 1000]), st.sampled_from([1, 10, 1000]), st.sampled_from([0, 1, 16]))
 def test_visits_in_blocks(data: st.DataObject, capacity: int, block: int, keep: int) -> None:
-    """Boxes and points in any order, flags that say yes, no, or ask."""
+    """Boxes and points in any order, with flags for yes, no and check."""
     seed = data.draw(st.integers(0, 2**32 - 1))
     rng = generator(seed)
     density = data.draw(st.sampled_from([0.0, 0.02, 0.5, 1.0]))
@@ -44,7 +44,7 @@ def test_visits_in_blocks(data: st.DataObject, capacity: int, block: int, keep: 
         patch.setattr(candidates, "KEEP", keep)
         join = Candidates(left, right, lambda: blocks(visits), flag, LEFTS, RIGHTS, as_check(good))
         check_join(candidates, join, (LEFTS, RIGHTS), good, capacity)
-        check_join(candidates, join, (LEFTS, RIGHTS), good, capacity)  # now that flags are kept
+        check_join(candidates, join, (LEFTS, RIGHTS), good, capacity)  # now with cached flags
         assert right_counts(join).tolist() == truth.sum(axis=0).tolist()
 
 

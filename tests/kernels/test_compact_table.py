@@ -14,7 +14,7 @@ def test_what_came_before_is_said_once_it_comes_again() -> None:
 
 def test_places_wrap_around() -> None:
     slots = np.zeros(4, np.uint32)
-    last = np.array([-1, -3, -5], np.int64)  # all of them want the last slot
+    last = np.array([-1, -3, -5], np.int64)  # all of them belong in the last slot
     assert not mark_seen(slots, last).any()
     assert mark_seen(slots, last).all()
     assert np.count_nonzero(slots) == 3

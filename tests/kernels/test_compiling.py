@@ -1,7 +1,7 @@
-"""Where kernels are cached: Numba's index files are pickles, so no other user may be able to put one there.
+"""The cache directory of kernels: Numba's index files are pickles, so other users must not be able to create them.
 
-The attacks are real: pickles that run code when they are loaded, at every name under which a process looks for its
-cache, in directories that another user owns or can write to. The process under attack then calls a kernel.
+The attacks are real: pickles that run code when loaded, under every name that a process may use for its cache, in
+directories that another user owns or can write to. The attacked process then calls a kernel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 )
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 
-# Forks for every line, so that a test does not wait for imports; the child sets up the cache as a new process does.
+# Forks for every line, so that tests do not wait for imports; the child sets up the cache like a new process.
 VICTIM = """
 import fcntl, json, os, sys, tempfile
 import numpy as np
@@ -68,7 +68,7 @@ for line in sys.stdin:
 
 
 class Outcome(NamedTuple):
-    cache: Path | None  # where the kernel was cached
+    cache: Path | None  # the directory in which the kernel was cached
     locked: bool
     log: str
 
@@ -101,7 +101,7 @@ def victim() -> Iterator[Victim]:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that every user can reach, unlike those of pytest."""
+    """A directory that all users can access, unlike those of pytest."""
     directory = Path(tempfile.mkdtemp(prefix="dovetail-test-"))
     directory.chmod(0o755)
     yield directory
@@ -110,7 +110,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def call_kernel(victim: Victim, place: Path) -> CallKernel:
-    """Call a kernel in a process of its own, with a home and a temporary directory in `place`."""
+    """Call a kernel in a separate process, with its home and temporary directories in `place`."""
     temporary, log = place / "tmp", place / "log"
     temporary.mkdir()
     temporary.chmod(0o1777)
@@ -135,7 +135,7 @@ class Payload:
 
 
 class Trap(NamedTuple):
-    """Planted files, and the trace that they leave when they are loaded."""
+    """Planted files, and the trace that they leave when loaded."""
 
     trace: Path
 
@@ -146,7 +146,7 @@ class Trap(NamedTuple):
 
 @pytest.fixture(scope="module")
 def index_name(victim: Victim, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the index file of the kernel is, in a directory of caches."""
+    """The path of the kernel's index file in a cache directory."""
     place = tmp_path_factory.mktemp("named")
     cache = victim({"NUMBA_CACHE_DIR": str(place)}, None, place / "log").cache
     assert cache is not None
@@ -156,7 +156,7 @@ def index_name(victim: Victim, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def plant(index_name: Path, place: Path) -> Callable[..., Trap]:
-    """Put a malicious index file into a directory of caches, as its owner or as somebody else."""
+    """Put a malicious index file into a cache directory, as its owner or as another user."""
 
     def plant(directory: Path, owner: int | None = None) -> Trap:
         trap = Trap(place / "trace")
@@ -177,7 +177,7 @@ def mode_of(path: Path) -> int:
 
 @pytest.mark.one_in(2)
 def test_the_trap_works(call_kernel: CallKernel, plant: Callable[..., Trap], place: Path) -> None:
-    """Who plants it in a cache of their own runs it: else the tests below would prove nothing."""
+    """A file planted in the user's own cache is executed; otherwise the tests below would prove nothing."""
     home = place / "home" / ".cache" / "dovetail" / "numba"
     assert call_kernel().cache == home
     trap = plant(home)
@@ -204,11 +204,11 @@ def test_cache_of_an_earlier_version_is_closed_to_others(call_kernel: CallKernel
 
 
 def test_without_a_home(call_kernel: CallKernel, place: Path) -> None:
-    (place / "file").touch()  # a directory without write permission would not stop root
+    (place / "file").touch()  # a directory without write permission does not stop root
     cache, locked, _ = call_kernel(HOME=place / "file")
     assert cache == place / "tmp" / f"dovetail-numba-{os.geteuid()}"
     assert mode_of(cache) == 0o700
-    assert locked  # else it is removed one day, while this process uses it, and somebody else makes it
+    assert locked  # otherwise it could be removed while in use, and recreated by another user
 
 
 def test_relative_cache_home_is_passed_over(call_kernel: CallKernel, place: Path) -> None:
@@ -273,7 +273,7 @@ def test_cache_that_others_can_write_to(
 def test_named_directory_that_others_can_change(
     which: str, mode: int, call_kernel: CallKernel, plant: Callable[..., Trap], place: Path
 ) -> None:
-    """The directory itself or one above it: a user who can rename in there can put another in its place."""
+    """The directory itself or a parent: a user who can rename entries can replace the directory."""
     trap = plant(place / "named" / "between" / "dovetail")
     (place / which).chmod(mode)
     outcome = call_kernel(NUMBA_CACHE_DIR=place / "named" / "between")
@@ -329,7 +329,7 @@ def test_link_of_ones_own_on_the_way(call_kernel: CallKernel, place: Path) -> No
 def test_files_of_somebody_else_in_a_private_cache(
     call_kernel: CallKernel, plant: Callable[..., Trap], index_name: Path, place: Path
 ) -> None:
-    """They were put there when it was not private yet."""
+    """They were created before the cache was private."""
     home = place / "home" / ".cache" / "dovetail" / "numba"
     trap = plant(home)
     home.chmod(0o700)
@@ -366,7 +366,7 @@ def test_what_is_said_of_the_cache(tmp_path: Path) -> None:
 
 
 def test_a_first_join_does_not_import_scipy() -> None:
-    """Numba asks whether SciPy is there; what others compile with it still works."""
+    """Numba checks whether SciPy is installed; other code compiled with SciPy still works."""
     program = """
 import sys
 import pyarrow as pa
@@ -391,7 +391,7 @@ CALL = "from {package}.outer import outer; print(outer(1), sum(outer.stats.cache
 
 
 def test_machine_code_follows_the_contents_of_all_kernels(tmp_path: Path) -> None:
-    """The same kernels elsewhere are not compiled again; one that another file calls is never the old one."""
+    """Identical kernels elsewhere are not compiled again; a changed kernel is never used from an old cache."""
 
     def call(place: str, added: int) -> tuple[int, int]:
         directory = tmp_path / place / "some_kernels"
@@ -418,7 +418,7 @@ def test_machine_code_follows_the_contents_of_all_kernels(tmp_path: Path) -> Non
 
 
 def test_machine_code_that_nobody_uses_is_removed(tmp_path: Path) -> None:
-    """By the first process of another version; what a process uses, was used lately or is something else stays."""
+    """The first process of another version removes it, except files that are in use, recently used, or foreign."""
     month_ago = time.time() - compiling.UNUSED_SECONDS - 60
     names = {name: f"kernels_{digit * 32}" for name, digit in (("old", "a"), ("used", "b"), ("recent", "c"))}
     names |= {"other": "other", "link": f"kernels_{'d' * 32}"}

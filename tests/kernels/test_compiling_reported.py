@@ -1,4 +1,4 @@
-"""Compiling is reported when it happens, and loading from the cache is not."""
+"""Compilation is reported when it happens; loading from the cache is not."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ def test_a_kernel_that_calls_another_is_one() -> None:
         assert seen == [True, False]
         outer(4)
     outer(1.5)
-    assert seen == [True, False]  # neither what is compiled already nor what comes afterwards
+    assert seen == [True, False]  # neither kernels compiled earlier nor those compiled later

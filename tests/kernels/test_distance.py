@@ -58,7 +58,7 @@ def test_other_spellings(
 @pytest.mark.parametrize("dimensions", [2, 3])
 @pytest.mark.parametrize("kind", ["lattice", "one point", "uniform", "cluster"])
 def test_skew(dimensions: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "GOOD_VISIT", 2.0)  # so that few points are many, and cells are cut finer
+    monkeypatch.setattr(cells, "GOOD_VISIT", 2.0)  # so that few points count as many, and cells are divided further
     monkeypatch.setattr(candidates, "BLOCK", 50)
     monkeypatch.setattr(candidates, "KEEP", 1)
     rng = generator(2)

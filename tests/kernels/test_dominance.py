@@ -7,7 +7,7 @@ from dovetail.kernels.dominance import count_dominating, smallest_dominating, su
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 4095, 4096, 4097, 9000])
 def test_over_several_words_and_blocks(size: int) -> None:
-    """Left rows look up positions around every border, with the last 200 additions made one by one."""
+    """Left rows query positions around every border; the last 200 additions are made one by one."""
     rng = generator(size)
     added = rng.permutation(size).astype(np.int32)
     borders = np.arange(0, size, 64)[:, None] + np.arange(-1, 2)

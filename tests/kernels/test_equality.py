@@ -1,4 +1,4 @@
-"""Equal codes by buckets: codes close together, far apart, at the ends of 64 bits, and many of one kind."""
+"""Equal codes by buckets: codes that are close, far apart, at the ends of 64 bits, or frequent."""
 
 import numpy as np
 import pytest

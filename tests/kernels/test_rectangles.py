@@ -11,7 +11,7 @@ from dovetail.kernels.rectangles import Closed, Sides, prepare
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # plain Python warns where codes wrap
 
 LEAST, MOST = -(2**63), 2**63 - 1
-Boxes = list[tuple[int, int, int, int]]  # x low, x high, y low, y high: nothing says that low <= high
+Boxes = list[tuple[int, int, int, int]]  # x low, x high, y low, y high; low > high is possible
 
 codes = st.integers(-4, 4) | st.sampled_from([LEAST, LEAST + 1, MOST - 1, MOST])
 boxes = st.lists(st.tuples(codes, codes, codes, codes), max_size=14)
@@ -70,4 +70,4 @@ def test_shapes(kind: str, y: Closed, monkeypatch: pytest.MonkeyPatch) -> None:
         return [(a, b, c, d) for (a, c), (b, d) in zip(corners.tolist(), ends.tolist(), strict=True)]
 
     left, right = cloud(50), cloud(60)
-    check_rectangles(left + left[:5], right + left[:5], Closed(), y, 29)  # some are on both sides, and twice
+    check_rectangles(left + left[:5], right + left[:5], Closed(), y, 29)  # some occur on both sides, and twice

@@ -70,7 +70,7 @@ def test_rows(tiles: bool, type_: type, kind: str, monkeypatch: pytest.MonkeyPat
     rng = generator(5)
 
     def cloud(size: int) -> Rows:
-        if kind == "lattice":  # many pairs exactly at the distance
+        if kind == "lattice":  # many pairs are exactly at the distance
             return rng.integers(0, 3, (size, 9)).astype(type_)
         if kind == "equal":
             return np.full((size, 9), 0.1, type_)

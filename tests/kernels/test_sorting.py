@@ -30,7 +30,7 @@ SHAPES: dict[str, Shape] = {
     "ascending": lambda rng, n: np.arange(n),
     "descending": lambda rng, n: np.arange(n)[::-1].copy(),
     "nearly sorted": lambda rng, n: np.arange(n) * 100 + rng.integers(0, 500, n),
-    # High bits hardly tell the keys apart, so that insertion gives up.
+    # High bits hardly distinguish the keys, so insertion gives up.
     "clusters": lambda rng, n: (rng.integers(-4, 4, n) << 60) + (rng.integers(0, 3, n) << 40) + rng.integers(0, 99, n),
     "one outlier": lambda rng, n: np.append(rng.integers(0, 999, n - 1), 2**62) if n else np.empty(0, np.int64),
 }

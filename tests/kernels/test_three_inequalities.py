@@ -10,7 +10,7 @@ OPERATORS = (LESS_EQUAL, GREATER)
 
 
 def random_join(seed: int, left: int, right: int, domain: int) -> tuple[ThreeInequalities, np.ndarray]:
-    """A join, and which pairs are in it."""
+    """A random join, and its pairs."""
     rng = generator(seed)
     lefts, rights = ([rng.integers(-domain, domain, size) for _ in range(3)] for size in (left, right))
     probes = two_inequalities.arrange((lefts[0], lefts[1]), OPERATORS)

@@ -1,4 +1,4 @@
-"""Parts that are sorted once and probed by batches, against the definition; with rows gone, too."""
+"""Parts that are sorted once and probed in batches, against the definition; also with deleted rows."""
 
 import itertools
 
@@ -71,7 +71,7 @@ def test_extreme_codes(
     check_summaries(two_inequalities, join, good, np.arange(len(right)) % 3)
 
 
-# Chunks end within words, between words (64 bits) and between left rows.
+# Chunk borders are within words, between words (64 bits) and between left rows.
 @pytest.mark.parametrize("capacity", [1, 2, 63, 64, 65, 100, 128, 200, 400, 799, 800, 801])
 def test_every_place_where_a_chunk_can_end(capacity: int) -> None:
     everything = np.zeros(4, np.int64), np.zeros(4, np.int64)
@@ -92,7 +92,7 @@ def test_chunks_of_any_size_on_several_words(seed: int) -> None:
 
 @pytest.mark.parametrize("capacity", [1, 2, 5, 1000])
 def test_bits_that_are_far_apart(capacity: int) -> None:
-    """Words, groups (4,096 positions) and fields (262,144) without a bit are passed over."""
+    """Words, groups (4,096 positions) and fields (262,144) without a set bit are skipped."""
     size = 600_000
     added = np.array([599_999, 262_143, 262_144, 4095, 4096, 5000, 63, 64, 0, 524_288], np.int32)
     reach = np.arange(len(added), dtype=np.int32)
@@ -117,7 +117,7 @@ def test_arrays_of_the_caller_are_filled_again_and_again() -> None:
         assert not good[lefts[:size], rights[:size]].any()
         good[lefts[:size], rights[:size]] = True
     assert (good == both(left, right, (LESS, LESS))).all()
-    assert emit(join, sweep, lefts, rights) == 0  # the end is the end
+    assert emit(join, sweep, lefts, rights) == 0  # it stays exhausted
 
 
 def test_rows_without_a_candidate_are_left_out() -> None:
@@ -133,7 +133,7 @@ def test_the_more_selective_attribute_is_in_the_bits(selective: int) -> None:
     rng = generator(0)
     few, many = rng.permutation(50), rng.permutation(50)
     left, right = [few.copy(), many - 25], [few, many]
-    left[0][few > 0] += 40  # but for one left row, which reaches all right rows
+    left[0][few > 0] += 40  # except for one left row, which matches all right rows
     if selective == 1:
         left, right = left[::-1], right[::-1]
     join = prepare((left[0], left[1]), (right[0], right[1]), (LESS, LESS))

@@ -1,4 +1,4 @@
-"""Inequalities and bands among rows of equal keys, against the definition."""
+"""Inequalities and bands within groups of equal keys, against the definition."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Cells against their definition: nested or disjoint, enclosing, cut where they say."""
+"""Cells against their definition: nested or disjoint, enclosing, divided at the right place."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every class of predicate, over random tables, against the definition: pairs, counts, and who has a partner."""
+"""Every class of predicate on random tables, against the definition: pairs, counts, and rows with a partner."""
 
 from collections import Counter
 
@@ -46,7 +46,7 @@ def test_finds_what_the_definition_finds(on: str, large_group: int, monkeypatch:
     [("l.x = r.x", 26), ("l.x = r.x AND l.i = r.i", 6), ("l.x <=> r.x", 26), ("l.x <= r.x", 31), ("l.x < r.x", 5)],
 )
 def test_nans_of_any_bits_are_equal(type_: pa.DataType, on: str, pairs: int) -> None:
-    """Five NaNs and a number below them."""
+    """Five NaNs and a smaller number."""
     numbers = pa.array(np.append(NANS[type_], type_.to_pandas_dtype()(1)))
     batch = pa.record_batch({"x": numbers, "i": range(6)})
     assert build_matcher(parse(on, batch.schema, batch.schema), batch, batch).count() == pairs
@@ -62,7 +62,7 @@ def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
 
 
 def rising_together(seed: int, rows: int = 600) -> pa.Table:
-    """b rises with a, and so does e with d in every other group; c is random, and a little less than half pass it."""
+    """b is correlated with a, and e with d in every other group; c is random and passes slightly less than half."""
     rng = generator(seed)
     a, d, g = rng.random(rows), rng.random(rows), rng.integers(0, 2, rows)
     noise = rng.normal(0, 1e-3, (2, rows))
@@ -83,7 +83,7 @@ def rising_together(seed: int, rows: int = 600) -> pa.Table:
         ("l.x < r.x AND l.y > r.y AND l.c < r.c", "l.x < r.x AND l.y > r.y"),
         ("l.c < r.c AND l.y >= r.y AND l.x <= r.x", "l.x <= r.x AND l.y >= r.y"),
         ("l.c < r.c AND l.d > r.d AND l.y < r.y AND l.e > r.e AND l.x > r.x", "l.x > r.x AND l.y < r.y"),
-        ("l.c < r.c AND l.x > r.x AND l.s < r.s", "l.x > r.x AND l.s < r.s"),  # text has codes of its own
+        ("l.c < r.c AND l.x > r.x AND l.s < r.s", "l.x > r.x AND l.s < r.s"),  # strings have their own codes
         ("l.c < r.c AND l.y > r.y AND l.g <= r.g AND l.x < r.x AND l.g = r.g", "l.x < r.x AND l.y > r.y AND l.g = r.g"),
     ],
 )
@@ -101,7 +101,7 @@ def test_the_two_inequalities_that_leave_the_fewest_pairs_find_the_candidates(
 
 
 def test_groups_of_equal_keys_choose_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one group a and b rise together, in the other d and e."""
+    """In one group a and b are correlated, in the other d and e."""
     monkeypatch.setattr(build, "OWN_CHOICE", 1 << 14)
     monkeypatch.setattr(build, "VERY_LARGE_GROUP", 1)
     tables = rising_together(0), rising_together(1)

@@ -1,4 +1,4 @@
-"""Keys that are dictionary-encoded, against the same keys as plain text."""
+"""Dictionary-encoded keys against the same keys as plain strings."""
 
 import random
 
@@ -14,7 +14,7 @@ TEXTS = ["", "a", "b", "ä", "a\0", None]
 
 
 def encoded(rng: random.Random, index: pa.DataType, value: pa.DataType) -> pa.Table:
-    """Texts may occur twice in a dictionary; indices may be null, and in a table of one piece texts, too."""
+    """Strings may occur twice in a dictionary; indices may be null, and with a single chunk also strings."""
     pieces = []
     number = rng.randint(1, 2)
     for _ in range(number):

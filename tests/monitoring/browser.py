@@ -1,4 +1,4 @@
-"""A headless Chromium, if there is one, spoken to through a pipe: no driver, no package."""
+"""Controls a headless Chromium, if installed, through a pipe: no driver, no package."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ for number, end in enumerate(ends, start=3):
     os.dup2(end, number)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-"""The browser reads commands from descriptor 3 and writes answers to 4."""
+"""The browser reads commands from file descriptor 3 and writes answers to 4."""
 
 
 def find_browser() -> str | None:
-    """By `DOVETAIL_BROWSER`, or by the usual names."""
+    """The browser named in `DOVETAIL_BROWSER`, or one with a usual name."""
     return os.environ.get("DOVETAIL_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class BrowserError(Exception):
-    """It does not do what it should."""
+    """The browser does not work as expected."""
 
 
 class Browser:
@@ -77,7 +77,7 @@ class Browser:
             raise
 
     def look(self, *, width: int = 1100, height: int = 900, dark: bool = False) -> None:
-        """Be a screen of this size, with these colours."""
+        """Emulate a screen of this size with this colour scheme."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -95,7 +95,7 @@ class Browser:
         return answer["result"].get("value")
 
     def wait_for(self, script: str) -> Any:
-        """Until it is true."""
+        """Wait until the expression is true."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             if value := self.evaluate(script):
@@ -104,7 +104,7 @@ class Browser:
         raise BrowserError(f"this was never true: {script}")
 
     def forget(self) -> None:
-        """What pages have asked for and complained about so far."""
+        """Forget the requests and complaints so far."""
         self._read(0.0)
         self._log.clear()
 
@@ -114,13 +114,13 @@ class Browser:
 
     @property
     def requests(self) -> list[str]:
-        """Addresses that pages have asked for."""
+        """The addresses that pages have requested."""
         self._read(0.0)
         return [e["params"]["request"]["url"] for e in self._log if e.get("method") == "Network.requestWillBeSent"]
 
     @property
     def complaints(self) -> list[str]:
-        """What the console says is wrong: errors of scripts, refusals by the policy."""
+        """Problems reported in the console: script errors, violations of the content security policy."""
         self._read(0.0)
         entries = [e["params"]["entry"] for e in self._log if e.get("method") == "Log.entryAdded"]
         thrown = [json.dumps(e["params"]) for e in self._log if e.get("method") == "Runtime.exceptionThrown"]
@@ -143,7 +143,7 @@ class Browser:
         raise BrowserError(f"no answer to {method}")
 
     def _read(self, pause_s: float) -> list[dict[str, Any]]:
-        """Messages that have come; events are kept."""
+        """Read the messages received so far; events are kept."""
         if self._process.poll() is not None:
             raise BrowserError(f"the browser has ended with {self._process.returncode}")
         try:

@@ -1,4 +1,4 @@
-"""Recordings to look at: of joins that never took place."""
+"""Simulated recordings, without a join."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOSTILE = "<script>alert('x')</script>\"'&<img src=x onerror=alert(1)>"
 
 
 class Clock:
-    """Time passes when it is told to."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -30,7 +30,7 @@ def recorded(
     estimates: bool = True,
     on: str = "l.id = r.order_id",
 ) -> Recording:
-    """Ten seconds: rows come, both sources stall and the join works on, then it waits, they come again, and end."""
+    """Ten seconds: rows arrive, both sources stall and the join keeps working, then it waits, rows arrive and end."""
     clock = Clock()
     recording = Recording(path, clock=clock)
     recording.begin(Heading(on, names, "diner", f"join       inner\ncondition  {on}\noperator   diner: asked for"))

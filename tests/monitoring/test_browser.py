@@ -1,4 +1,4 @@
-"""The report and the page in a real browser, where there is one: what a person would see, and nothing fetched."""
+"""The report and the page in a real browser, if installed: what a person would see, and no external requests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_a_report(browser: Browser, tmp_path: Path) -> None:
         browser.look(width=width, dark=dark)
         browser.go(page)
         assert HOSTILE in browser.evaluate("document.querySelector('h1').innerText")
-        assert not browser.evaluate(WIDE)  # nothing to scroll sideways for
+        assert not browser.evaluate(WIDE)  # no horizontal scrolling
         box = browser.evaluate(f"[{LINE}.width, {LINE}.height]")
         assert box[0] > 0.8 * min(width, 1040) - 60
         assert box[1] > 100
@@ -77,7 +77,7 @@ def test_a_page_that_follows_a_run(browser: Browser) -> None:
         browser.evaluate("document.querySelector('details').open = true")
         recording.finish()
         browser.wait_for("document.querySelector('.now .state').innerText === 'done'")
-        assert browser.evaluate("document.querySelector('details').open")  # what the reader has opened stays open
+        assert browser.evaluate("document.querySelector('details').open")  # a section opened by the reader stays open
         assert "the truth: 3,600" in browser.evaluate("document.body.innerText")
         server.wait_for_readers(PATIENCE_S)
         assert browser.complaints == []
@@ -91,4 +91,4 @@ def test_a_connection_that_is_lost(browser: Browser) -> None:
         browser.go(server.url)
         browser.wait_for("document.querySelector('.now .state').innerText === 'cleanup'")
     browser.wait_for("document.body.classList.contains('lost')")
-    assert "3,600" in browser.evaluate("document.body.innerText")  # how it was last
+    assert "3,600" in browser.evaluate("document.body.innerText")  # the last state

@@ -1,4 +1,4 @@
-"""`dovetail join` with somebody watching, and `dovetail watch`, as processes."""
+"""`dovetail join` with a monitoring page, and `dovetail watch`, as processes."""
 
 import re
 import signal
@@ -39,7 +39,7 @@ def command(*arguments: object) -> list[str]:
 
 @contextmanager
 def running(words: list[str], directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process, and the address that it has said."""
+    """A process, and the address that it printed."""
     process = subprocess.Popen(words, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         try:
@@ -57,7 +57,7 @@ def test_record_and_report(files: Path, monkeypatch: pytest.MonkeyPatch) -> None
     watched = ["--on", "l.id = r.id", "--how", "left", "--record", "runs/one.jsonl", "--report", "one.html", "--live"]
     run = CliRunner().invoke(app, command(*watched)[3:])
     assert run.exit_code == 0, run.stderr
-    assert "done  100 results" in run.stderr  # no terminal, so a line
+    assert "done  100 results" in run.stderr  # not a terminal, so a line
     assert [path.name for path in (files / "out").iterdir()] == ["part-0.parquet"]
     assert pq.read_table(files / "out").column_names == ["id", "price", "id_right", "paid"]
     recording = Recording.read(files / "runs" / "one.jsonl")
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_said_before(
 @pytest.mark.one_in(2)
 def test_a_page_of_the_running_join(files: Path) -> None:
     with running(command("--on", "l.id = r.id", "--watch"), files) as (process, url):
-        events = urllib.request.urlopen(f"{url}events", timeout=PATIENCE_S).read().decode()  # until it is over
+        events = urllib.request.urlopen(f"{url}events", timeout=PATIENCE_S).read().decode()  # until it ends
         assert "orders ⋈ right" in events
         assert "event: over" in events
         out, _ = process.communicate(timeout=PATIENCE_S)

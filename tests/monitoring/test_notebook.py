@@ -1,4 +1,4 @@
-"""Charts in notebooks: drawn in one output that is replaced, well-formed, whatever names are."""
+"""Charts in notebooks: one output that is updated in place, and well-formed for any names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLE = pa.table({"k": range(2000)})
 
 
 class Outputs:
-    """What IPython would show: the latest content of each output."""
+    """The outputs as IPython would show them: the latest content of each."""
 
     def __init__(self) -> None:
         self.shown: list[dict[str, str]] = []
@@ -40,7 +40,7 @@ class Outputs:
 
 @pytest.fixture
 def outputs(monkeypatch: pytest.MonkeyPatch) -> Outputs:
-    """A notebook."""
+    """The outputs of a simulated notebook."""
     found = Outputs()
     kernel = SimpleNamespace(kernel=object())
     display = SimpleNamespace(display=found.display)

@@ -58,12 +58,12 @@ def test_a_bar_on_a_terminal() -> None:
     assert drawn(console).rstrip().endswith("12.3M of ~45.0M  27 %  4.10M/s  0:04  0:08 left")
     assert "joining  ━━━━━" in drawn(console)
     bar.close()
-    assert drawn(console).endswith("\x1b[2K")  # the line is gone
+    assert drawn(console).endswith("\x1b[2K")  # the line is erased
 
 
 @pytest.mark.parametrize("width", [60, 120])
 def test_a_kernel_that_is_compiled(width: int) -> None:
-    """It takes seconds, once: the line says so, and what would do it in advance."""
+    """It takes seconds, but only once: the line says so, and how to do it in advance."""
     clock, console = Clock(), terminal(width)
     bar = Bar(TerminalScreen(io.StringIO(), console), clock, delay_s=0.0)
     bar(Progress("joining", 5))
@@ -114,9 +114,9 @@ def test_words() -> None:
     meter.progress = Progress("joining", 105)
     meter.step()
     assert str(meter) == "joining  105 results  50/s  0:02"
-    meter.progress = Progress("joining", 105, 100, exact=False)  # an estimate that was too low
+    meter.progress = Progress("joining", 105, 100, exact=False)  # the estimate was too low
     assert str(meter) == "joining  105 of ~105  100 %  50/s  0:02"
-    meter.progress = Progress("writing", 0, 105)  # a phase counts from the start
+    meter.progress = Progress("writing", 0, 105)  # each phase counts from zero
     meter.step()
     assert str(meter) == "writing  0 of 105  0 %  0:02"
     meter.progress = Progress("joining", 0, 0)
@@ -173,7 +173,7 @@ def test_one_line_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     told: list[Progress] = []
-    with watched(None) as unset, watched(False) as no:  # standard error is no terminal here
+    with watched(None) as unset, watched(False) as no:  # standard error is not a terminal here
         assert unset is None
         assert no is None
     with watched(told.append) as mine:
@@ -186,7 +186,7 @@ def test_who_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_it_is_seen_while_standard_error_goes_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it does while Spark starts."""
+    """As happens while Spark starts."""
     ours, theirs = pty.openpty()
     with open(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)

@@ -45,7 +45,7 @@ def test_the_last_moment_is_noted(tmp_path: Path) -> None:
     recording.begin(HEADING)
     for second in range(1, 4):
         recording.tell(Moment("arriving", {"arriving": second - 1}))
-        recording.tell(Moment("arriving", {"arriving": second}))  # the one before was not read
+        recording.tell(Moment("arriving", {"arriving": second}))  # the previous one was not read
         clock.now = float(second)
         recording.note()
     recording.finish()
@@ -141,7 +141,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
 
 def test_a_fifo_or_a_link_of_somebody_else_is_no_recording(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.jsonl")
-    signal.alarm(20)  # instead of a hang
+    signal.alarm(20)  # instead of hanging
     try:
         with pytest.raises(InputError, match="is not a recording"):
             Recording(tmp_path / "fifo.jsonl").begin(HEADING)
@@ -160,7 +160,7 @@ def test_a_fifo_or_a_link_of_somebody_else_is_no_recording(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("algorithm", ["shj", "xjoin", "hmj", "dphj", "rpj", "diner", "pmj", "nested_loop"])
 def test_a_join_of_stalling_sources(algorithm: str) -> None:
-    """While both sources stand at a gate, the recording says so."""
+    """While both sources are blocked at a gate, the recording shows that they stall."""
     gates = [Gate(14), Gate(21)]
     sources = [Scripted(ROWS, gates=[gate]) for gate in gates]
     recording, told = Recording(), threading.Event()
@@ -231,12 +231,12 @@ def test_sources_that_say_how_many_rows_they_have(tmp_path: Path) -> None:
     seen = [
         list(sizes.rows) for _ in sizes.watch([Arrival(Side.LEFT, batch), Arrival(Side.RIGHT, batch), End(Side.LEFT)])
     ]
-    assert seen == [[50, 30], [50, None], [40, None]]  # what came counts
+    assert seen == [[50, 30], [50, None], [40, None]]  # arrived rows count
 
 
 def test_why_there_is_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dovetail.execution.monitor.EVERY_S", 0.0)
-    path = tmp_path / "in_order.parquet"  # rows of a table could be drawn by chance
+    path = tmp_path / "in_order.parquet"  # rows of a table could be sampled randomly
     pq.write_table(pa.table({"k": np.arange(60_000)}), path)
     recording = Recording()
     objections = set()
@@ -245,7 +245,7 @@ def test_why_there_is_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             objections.add(recording.latest.objection)
     assert objections
     assert all("order" in objection for objection in objections)
-    assert recording.latest.objection is None  # all is known in the end
+    assert recording.latest.objection is None  # everything is known in the end
 
 
 def test_files_are_called_by_their_names_and_estimated(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_files_are_called_by_their_names_and_estimated(tmp_path: Path) -> None:
 
 
 def test_a_recording_in_a_store() -> None:
-    """It is followed while it is written; nothing of the address is in it."""
+    """It can be followed while it is written; it does not contain any part of the address."""
     table = pa.table({"k": list(range(100))})
     with s3_server() as server:
         server.faults = Faults(1, error=0.1, lose=0.1)

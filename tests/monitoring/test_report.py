@@ -19,7 +19,7 @@ EMPTY = {"meta", "link"}
 
 
 class Checker(HTMLParser):
-    """Elements are closed in order; attributes that could fetch or run something are noted."""
+    """Checks that elements are closed in order; records attributes that could fetch or run something."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ def test_bands_are_what_took_the_most_time() -> None:
 
 
 def test_rows_that_trickle_in_are_not_waited_for() -> None:
-    """Between two batches the join is idle most of the time, and its sources count as stalled then."""
+    """Between two batches the join is mostly idle, and its sources count as stalled."""
     recording = recorded(outcome=RUNNING)
     last = recording.latest
     sources = tuple(type(s)(s.name, s.rows + 1, "stalled") for s in last.sources)
@@ -187,7 +187,7 @@ def test_long_lines_are_thinned() -> None:
 
 
 def test_many_moments_are_enough_if_they_are_some(tmp_path: Path) -> None:
-    """A day of them: a picture is still drawn at once, and the first result is where it was."""
+    """Moments of a whole day: the picture is still drawn immediately, and keeps the time of the first result."""
     recording = recorded(outcome=RUNNING)
     first, second = recording.moments[0].moment, recording.moments[50].moment
     recording.moments = [Noted(2.0 * n, first if n < 1234 else second) for n in range(43_200)]

@@ -16,7 +16,7 @@ from dovetail.monitoring.snapshot import RUNNING
 
 
 def get(server: Server, path: str, *, token: str | None = None, **headers: str) -> HTTPResponse:
-    """What the server says to a path below its token, or another one."""
+    """The server's response for a path below its token, or below another one."""
     address = urlsplit(server.url)
     assert address.hostname == HOST
     path = (address.path.rstrip("/") if token is None else token) + path
@@ -190,14 +190,14 @@ def test_closing_lets_readers_go() -> None:
 
 
 def say(server: Server, *lines: str) -> str:
-    """The first line of what the server says to these."""
+    """The first line of the response to these bytes."""
     with socket.create_connection((HOST, urlsplit(server.url).port or 0), timeout=PATIENCE_S) as line:
         line.sendall("".join(f"{text}\r\n" for text in (*lines, "")).encode())
         return line.makefile("rb").readline().decode().strip()
 
 
 def test_requests_that_are_not_certain_are_refused() -> None:
-    """Of two names of the host, or one in the request line, programs do not all believe the same."""
+    """Programs disagree on which host name to use if there are two, or one in the request line."""
     with watch(recorded()) as server:
         address = urlsplit(server.url)
         here, path = address.netloc, address.path
@@ -220,9 +220,9 @@ def test_connections_without_a_request_take_no_more_threads_than_allowed() -> No
         before = threading.active_count()
         address = (HOST, urlsplit(server.url).port or 0)
         idle = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(600)]
-        assert read(server, "/")[0] == 200  # there is room for those who ask
+        assert read(server, "/")[0] == 200  # new requests are still served
         assert threading.active_count() - before <= MOST_CONNECTIONS
         recording.finish()
-        assert [name for name, _ in told][-1] == "over"  # who was there is not sent away
+        assert [name for name, _ in told][-1] == "over"  # existing clients stay connected
         for line in idle:
             line.close()

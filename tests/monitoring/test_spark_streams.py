@@ -1,4 +1,4 @@
-"""Joins of streams in lines and in recordings, from progress as Spark reports it."""
+"""Joins of streams as lines and as recordings, from Spark's progress reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Figures(SimpleNamespace):
 
 
 class Query:
-    """A query that has one more micro-batch each time one looks."""
+    """A query that completes one more micro-batch each time it is polled."""
 
     def __init__(self, *steps: dict[str, Any]) -> None:
         self._steps, self._seen = steps, 0
@@ -73,18 +73,18 @@ def test_a_line_for_each_micro_batch_that_did_something() -> None:
     ]
     cells = [[word.strip() for word in line if word] for line in lines]
     assert cells[0] == ["0", "1,000", "2,000", "30,000", "-", "5,000", "64 MB", "1.20", "2", "12 ms", "1 ms", "0.50 s"]
-    assert cells[1][:4] == ["2", "0", "0", "7"]  # windows that closed
+    assert cells[1][:4] == ["2", "0", "0", "7"]  # from closed windows
     assert cells[2] == ["3", "4", "8", "1", "-", "9", "1 kB", "2.00", "-", "-", "-", "0.50 s"]
     assert cells[3][:6] == ["4", "0", "0", "6", "1,200 ±60", "9"]
 
 
 def batches_in(out: io.StringIO) -> list[list[str]]:
-    """The number of each micro-batch, its rows and its results."""
+    """The number of each micro-batch, with its rows and results."""
     return [[line.split()[column] for column in (0, 1, 3)] for line in out.getvalue().splitlines()[1:]]
 
 
 def test_what_the_query_fails_with_is_raised() -> None:
-    """After what it had done before."""
+    """The micro-batches before the failure are printed first."""
 
     def fails(timeout: float) -> bool:
         raise RuntimeError("the disk is full")
@@ -109,7 +109,7 @@ def test_idle_reports_have_the_number_of_the_next_micro_batch() -> None:
 
 
 def test_micro_batches_until_the_query_has_stopped() -> None:
-    """One more was done between the report that was enough and the stop."""
+    """One more micro-batch was completed between the decisive report and the stop."""
 
     class Late(Endless):
         def stop(self) -> None:
@@ -123,7 +123,7 @@ def test_micro_batches_until_the_query_has_stopped() -> None:
 
 
 class Endless(Query):
-    """One that goes on until it is stopped."""
+    """A query that runs until it is stopped."""
 
     stopped_after: int | None = None
 
@@ -136,7 +136,7 @@ class Endless(Query):
 
 
 def silent(*seconds: float) -> list[dict[str, Any]]:
-    """Micro-batches in which no cell did anything."""
+    """Micro-batches in which no cell did any work."""
     return [step(100 + number, 0, second=second, results=None) for number, second in enumerate(seconds)]
 
 
@@ -162,7 +162,7 @@ def test_a_join_is_finished_when_nobody_waits(steps: list[dict[str, Any]], after
 
 
 def arriving(batch: int, **figures: Any) -> dict[str, Any]:
-    """A micro-batch of inputs that have not ended."""
+    """A micro-batch whose inputs have not ended."""
     return step(batch, 5, second=batch, results=3, **figures)
 
 
@@ -193,7 +193,7 @@ def test_until_has_to_make_sense() -> None:
 
 
 def test_a_connect_session_tells_it_in_other_words() -> None:
-    """Figures as names and values apart, rows of sources only. Nulls are no figures: the join has ended."""
+    """Names and values are separate, and rows are those of sources. Nulls are no figures: the join has ended."""
 
     def told(batch: int, second: float, rows: int, results: int | None) -> dict[str, Any]:
         figures = Figures(values=[results], schema={"type": "struct", "fields": [{"name": "results"}]})
@@ -209,7 +209,7 @@ def test_a_connect_session_tells_it_in_other_words() -> None:
 
 
 def progress(rows: tuple[int, int], run: str = "r1", took: float = 0.0, **joins: Figures) -> dict[str, Any]:
-    """As Spark reports a micro-batch."""
+    """A progress report as sent by Spark."""
     sources = [
         {"description": f"FileStreamSource[file:/data/{name}]", "numInputRows": count}
         for name, count in zip(("orders", "payments"), rows, strict=True)
@@ -227,7 +227,7 @@ def progress(rows: tuple[int, int], run: str = "r1", took: float = 0.0, **joins:
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Listening:
-    """As if there were a session."""
+    """A listener without a session."""
     return listening_to(set, monkeypatch, tmp_path)
 
 
@@ -251,7 +251,7 @@ def test_micro_batches_add_up(heard: Listening, tmp_path: Path) -> None:
     heard.progressed(progress((5, 7), dovetail=figures(3)))
     heard.progressed(progress((0, 2), dovetail=figures(4, resident_rows=11, reactive=1)))
     heard.progressed(progress((0, 0), dovetail=figures(6, reactive=6)))
-    heard.progressed(progress((0, 0), dovetail=figures(0)))  # cells that only say that they are there
+    heard.progressed(progress((0, 0), dovetail=figures(0)))  # cells that only report their existence
     assert heard.recordings[0].latest.phase == "waiting"
     heard.progressed(progress((0, 0), dovetail=Figures(results=None, resident_rows=None)))
     (recording,) = heard.recordings
@@ -286,14 +286,14 @@ def test_what_a_window_holds(heard: Listening, tmp_path: Path) -> None:
     recording = Recording.read(file)
     last = recording.latest
     assert (last.resident_rows, last.spilled_rows, last.state_bytes) == (30, 20, 64_000_000)
-    assert last.figures == {"state_bytes": 64_000_000, "late_rows": 7}  # what is held now, what was dropped so far
+    assert last.figures == {"state_bytes": 64_000_000, "late_rows": 7}  # rows held now, rows dropped so far
     assert "64 MB state  7 late rows" in line(recording)
     assert "64 MB at most" in report(recording, tmp_path / "run.html").read_text()
     heard.close()
 
 
 def test_a_micro_batch_is_of_the_time_before_it(heard: Listening) -> None:
-    """Between two of them the recording is noted many times, though nothing is told."""
+    """Between two micro-batches the recording is saved many times, without new reports."""
     heard.progressed(progress((5, 7), took=400.0, dovetail=figures(3)))
     (recording,) = heard.recordings
     recording.note()
@@ -305,7 +305,7 @@ def test_a_micro_batch_is_of_the_time_before_it(heard: Listening) -> None:
     snapshot = recording.snapshot()
     assert [band.state for band in figures_of.phase_bands(snapshot.moments)] == ["arriving", "reactive"]
     assert [noted.moment.results for noted in snapshot.moments][-2:] == [3, 9]
-    assert snapshot.seconds >= 0.4  # it began before it was heard of
+    assert snapshot.seconds >= 0.4  # it began before its first report
     assert recording.latest.seconds["arriving"] >= 0.4
     heard.close()
 
@@ -327,14 +327,14 @@ def test_other_queries_are_left_alone_and_joins_told_apart(heard: Listening) -> 
 
 
 def test_it_waits_for_what_spark_has_still_to_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The query has ended, and its last micro-batch is reported later, from another thread."""
+    """The query has ended, but its last micro-batch is reported later, from another thread."""
     reports: list[threading.Thread] = []
 
     def last_words() -> None:
         heard.progressed(progress((1, 1), "r1", dovetail=figures(500)))
         heard.ended("r1", None)
 
-    def active() -> set[str]:  # asked at the start, and when it is closed
+    def active() -> set[str]:  # checked at the start and when it is closed
         if not heard_of:
             return {"r1", "r2"}
         reports.append(threading.Thread(target=last_words))

@@ -83,7 +83,7 @@ def test_a_line_elsewhere() -> None:
 
 @pytest.mark.one_in(2)
 def test_the_command_on_a_real_terminal(tmp_path: Path) -> None:
-    """Frames are drawn, the last one stays, and everything that was asked for is written."""
+    """Frames are drawn, the last one stays, and all requested output is written."""
     keys = pa.table({"k": list(range(1000)) * 5})
     for name in ("l", "r"):
         pq.write_table(keys, tmp_path / f"{name}.parquet")
@@ -98,7 +98,7 @@ def test_the_command_on_a_real_terminal(tmp_path: Path) -> None:
         while True:
             try:
                 seen += os.read(ours, 1 << 16)
-            except OSError:  # the other end is closed
+            except OSError:  # the other end has been closed
                 break
     os.close(ours)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())

@@ -1,4 +1,4 @@
-"""The adaptive join: it changes operators at any moment, once, and loses or doubles nothing."""
+"""The adaptive join: it can switch operators at any moment, once, and loses or duplicates nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table(kind: str, rows: int, seed: int) -> pa.Table:
 @pytest.mark.parametrize("kind", ["uniform", "skewed"])
 @pytest.mark.parametrize("memory_rows", some(range(16, 130, 8), 0))
 def test_switch_at_every_moment(kind: str, memory_rows: int) -> None:
-    """With restarts before, at and after it."""
+    """With restarts before, during and after the switch."""
     rng = random.Random(memory_rows)
     tables = {"l": table(kind, 90, 1), "r": table(kind, 70, 2)}
     schedule = random_schedule(rng, {"l": 90, "r": 70})
@@ -39,7 +39,7 @@ def test_switch_at_every_moment(kind: str, memory_rows: int) -> None:
 
 
 def test_rows_with_many_partners_are_kept() -> None:
-    """No pause, and many results: the most useful rows stay."""
+    """Without pauses and with many results, the most useful rows stay in memory."""
     tables = {"l": table("skewed", 300, 1), "r": table("skewed", 300, 2)}
     for memory_rows in range(80, 240, 40):
         run = check_run("adaptive", tables, on="l.k = r.k", memory_rows=memory_rows, block_rows=4)
@@ -56,14 +56,14 @@ def unordered(rows: int) -> list[np.ndarray]:
 
 
 def clustered(rows: int) -> list[np.ndarray]:
-    """Partners arrive at about the same time, and keys have no order."""
+    """Partners arrive at about the same time, but keys are in no order."""
     rng = np.random.default_rng(0)
     names = rng.permutation(rows)
     return [names[np.argsort(np.arange(rows) + rng.uniform(-rows / 60, rows / 60, rows))] for _ in range(2)]
 
 
 def repeated(rows: int) -> list[np.ndarray]:
-    """Each value has many rows, at any place."""
+    """Each value has many rows, at random positions."""
     rng = np.random.default_rng(0)
     return [rng.integers(0, rows // 40, rows) for _ in range(2)]
 
@@ -108,7 +108,7 @@ def test_clustered_inputs_are_told_from_others(seed: int) -> None:
 
 
 def test_everything_fits() -> None:
-    """Rows that come from a reader: their number is not known, but they fit."""
+    """Rows of a reader, whose number is unknown, but which fit in memory."""
     sides = [table("uniform", 500, seed) for seed in (1, 2)]
     readers = [pa.RecordBatchReader.from_batches(side.schema, side.to_batches(max_chunksize=50)) for side in sides]
     steps = list(dovetail.progressive(*readers, "l.k = r.k", memory="10MB"))

@@ -1,4 +1,4 @@
-"""A budget in bytes is spent on rows: indexes, buffers and copies take what is left."""
+"""A budget in bytes is mostly used for rows; indexes, buffers and copies take the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CASES = [(algorithm, *rows) for rows in ((60, True), (60, False), (200, True)) f
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize(("algorithm", "width", "text"), some(CASES, 0, of=2))
 def test_most_of_a_budget_holds_rows(algorithm: str, width: int, text: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "EVERY_S", 0.0)  # a moment of every event, whatever time it takes
+    monkeypatch.setattr(monitor, "EVERY_S", 0.0)  # a moment for every event, however short
     inputs = 3 if algorithm in SEVERAL else 2
     rows = 3 * MEMORY // (width * inputs)
     share = measure(algorithm, rows, width, 0.0, text=text, memory=MEMORY).payload

@@ -1,4 +1,4 @@
-"""What holds for every operator, however it is made."""
+"""Properties of every operator, however it is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was spilled of an equality is joined range by range at the end, in any budget in bytes."""
+"""Spilled rows of an equality join are joined range by range at the end, within any budget in bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEMORY = "80kB"
 
 
 def table(rows: int, seed: int, *, frequent: float) -> pa.Table:
-    """Some rows have one value, the others one of many; some keys are null."""
+    """Some rows share one value, the others have one of many; some keys are null."""
     rng = np.random.default_rng(seed)
     keys = np.where(rng.random(rows) < frequent, 7, rng.integers(0, rows, rows))
     nulls = pa.array(keys, mask=rng.random(rows) < 0.02)

@@ -1,4 +1,4 @@
-"""Joins in SQL that keep the best partners: as DuckDB and Spark 4.3 write them, compared with DuckDB."""
+"""SQL joins that keep the best partners, in the syntax of DuckDB and Spark 4.3, compared with DuckDB."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEAREST = "SELECT x, d FROM (SELECT x, abs(a.t - b.t) AS d, row_number() OVER (P
 
 
 def tables(case: int) -> dict[str, pa.Table]:
-    """No two right rows tie."""
+    """Tables in which no two right rows tie."""
     rng = seeded("best joins in SQL", case)
     left = {
         "k": [rng.choice([1, 2, 3, None]) for _ in range(25)],

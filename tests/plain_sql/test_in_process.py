@@ -60,7 +60,7 @@ def counted(rows: Iterable[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
 
 
 def same_value(value: Any) -> Any:
-    """NaN as text, which equals itself; numbers without their type."""
+    """A comparable value: NaN as text, which equals itself; numbers independent of type."""
     if isinstance(value, float | Decimal):
         return "NaN" if math.isnan(value) else round(float(value), 9) + 0.0
     return value
@@ -72,7 +72,7 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_rows_are_those_of_duckdb(query: str) -> None:
-    t, f = TRIPS, FARES  # by these names DuckDB finds them
+    t, f = TRIPS, FARES  # DuckDB finds them by these names
     found = dovetail.sql(query, t=t, f=f)
     assert counted(rows_of(found)) == counted(duckdb.sql(query).fetchall())
 
@@ -132,7 +132,7 @@ def random_query(rng: random.Random) -> str:
                 on += f" AND {rng.choice(FILTERS).format(a=rng.choice([aliases[0], alias]))}"
             how = rng.choice(HOWS)
             if how == "FULL JOIN" and "OR" in on:
-                how = "LEFT JOIN"  # DuckDB has no others
+                how = "LEFT JOIN"  # DuckDB does not support it as a full join
             from_ += f" {how} {sources[alias]} ON {on}"
     where += [rng.choice(FILTERS).format(a=rng.choice(aliases)) for _ in range(rng.randrange(3))]
     if rng.random() < 0.25:

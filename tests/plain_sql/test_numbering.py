@@ -1,4 +1,4 @@
-"""The first rows of groups over a join: as they are written everywhere, compared with DuckDB."""
+"""Top-n rows per group over a join, in all common spellings, compared with DuckDB."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NUMBERS = {"row_number": ["n = 1", "n <= 3", "2 >= n", "n < 3 AND x > 4", "n = 2
 
 
 def tables(case: int) -> dict[str, pa.Table]:
-    """The numbers of right rows differ, so that an order by them has no ties."""
+    """The values of y are distinct, so that an order by y has no ties."""
     rng = seeded("first rows of groups", case)
 
     def some(count: int, *values: Any) -> list[Any]:
@@ -66,7 +66,7 @@ def rows(table: pa.Table) -> Counter[Any]:
 
 
 def tops(query: str, given: dict[str, pa.Table]) -> list[int | None]:
-    """How many partners of each row the joins of a subquery make."""
+    """The number of partners per row that the joins of a subquery produce."""
     tree = read_query(query)
     assert tree is not None
     tree = inline_expressions(tree)
@@ -84,7 +84,7 @@ def test_first_rows_are_those_of_duckdb(join: str, group: str, case: int) -> Non
     given, rng = tables(case), seeded("the query", join, group, case)
     for function, bounds in NUMBERS.items():
         order, bound = rng.choice(ORDERS), rng.choice(bounds)
-        order += ", a.x" if "JOIN c" not in join else ", a.x, c.z"  # no ties: any of them would be right
+        order += ", a.x" if "JOIN c" not in join else ", a.x, c.z"  # avoids ties, for which several results are correct
         number = f"{function}() {OVER.format(group, order)} AS n"
         name = rng.choice(["", "q"])
         query = f"SELECT * FROM (SELECT a.x, b.y, {number} FROM {join}) {name} WHERE {bound}"

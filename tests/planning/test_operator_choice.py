@@ -1,4 +1,4 @@
-"""One table chooses operators: for progressive joins, for streams, for hints, for two inputs and for more."""
+"""One table determines the operator: for progressive joins, streams, hints, and two or more inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan as a picture: well-formed, whatever names and conditions are."""
+"""A plan as a picture: well-formed for any names and conditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operator a progressive join takes, and that it can do the join within its memory."""
+"""The operator chosen for a progressive join, which must be able to run it within its memory."""
 
 import re
 from collections import Counter
@@ -48,7 +48,7 @@ RARER = {
     "two not equal": "l.rare != r.rare AND l.g != r.g",
     "disjunction of equality and inequality": "l.k = r.k OR l.x < r.y - 98",
 }
-UNORDERED = ("not equal", "disjunction", "other")  # nothing that spills finds candidates by them
+UNORDERED = ("not equal", "disjunction", "other")  # no operator that spills finds candidates for these
 
 
 def table(seed: int) -> pa.Table:
@@ -102,7 +102,7 @@ def test_what_auto_takes_as_rows_come(name: str) -> None:
         case "equality" | "equality and inequality" | "text":
             assert inner == {SMALL: "adaptive", LARGE: "adaptive", None: "shj"}
             assert chosen(on, "inner", LARGE, SIZE) == "shj"
-            assert chosen(on, "inner", SIZE.nbytes, SIZE) == "adaptive"  # it may just fit, or not
+            assert chosen(on, "inner", SIZE.nbytes, SIZE) == "adaptive"  # it may or may not fit
         case "not equal":
             assert inner == {SMALL: "nested_loop", LARGE: "nested_loop", None: "spo"}
             assert chosen(on, "inner", LARGE, SIZE) == "spo"
@@ -121,7 +121,7 @@ def test_what_auto_takes_as_rows_come(name: str) -> None:
 @pytest.mark.parametrize("name", [*CONDITIONS, *RARER])
 @pytest.mark.parametrize("memory", [None, SMALL, 1 << 20, LARGE])
 def test_streams_that_end_take_what_a_progressive_join_in_process_takes(name: str, memory: int | None) -> None:
-    """Every class of condition and join type: there is an operator, and it keeps to the memory."""
+    """Every class of condition and join type has an operator that stays within its memory."""
     condition, facts = parse((CONDITIONS | RARER)[name], *SCHEMAS), InputFacts("stream", on_spark=True)
     for how in HOW:
         operator = plan_join(condition, how, facts, memory_bytes=memory).operator
@@ -144,7 +144,7 @@ def test_streams_without_an_end_leave_no_result_for_it(memory: int | None) -> No
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_auto_keeps_to_little_memory(name: str) -> None:
-    """Every class and join type that an operator can do at all, with less memory than the rows take."""
+    """Every supported class and join type, with less memory than the rows need."""
     on = CONDITIONS[name]
     for how in some(HOW, list(CONDITIONS).index(name), of=3):
         expected = ids(dovetail.join(LEFT, RIGHT, on, how).to_batches())
@@ -160,7 +160,7 @@ def readers(table: pa.Table, path: Path) -> Iterator[Any]:
 
 
 def test_an_equality_larger_than_memory_whatever_holds_the_rows(tmp_path: Path) -> None:
-    """What a file or a source will take is not known for sure."""
+    """The memory needed for the rows of a file or a source is not known for certain."""
     on = CONDITIONS["equality"]
     expected = ids(dovetail.join(LEFT, RIGHT, on).to_batches())
     for left, right in zip(readers(LEFT, tmp_path / "l.parquet"), readers(RIGHT, tmp_path / "r.parquet"), strict=True):
@@ -171,7 +171,7 @@ def test_an_equality_larger_than_memory_whatever_holds_the_rows(tmp_path: Path) 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("column", ["struct", pytest.param("s", marks=pytest.mark.slow)])
 def test_dictionaries_do_not_pass_for_small_tables(column: str) -> None:
-    """Few bytes a row, until every batch of rows is kept with its dictionary."""
+    """Rows have few bytes, until every batch of rows is kept with its dictionary."""
     rows, words = 10_000, [f"{number:0100d}" for number in range(750)]
     texts = pa.DictionaryArray.from_arrays(np.arange(rows) % len(words), words)
     values = texts if column == "s" else pa.StructArray.from_arrays([texts], ["s"])
@@ -201,7 +201,7 @@ def test_explain_tells_what_and_why() -> None:
     assert "router     hash, 2 cells: rows are routed by l.k = r.k" in text
     reader = LEFT.to_reader()
     assert dovetail.explain(reader, RIGHT, "l.k = r.k", progressive=True).rows is None
-    assert reader.read_all().num_rows == ROWS  # nothing was taken from it
+    assert reader.read_all().num_rows == ROWS  # explain did not consume it
 
 
 @pytest.mark.parametrize(

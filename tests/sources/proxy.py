@@ -1,4 +1,4 @@
-"""A line between client and server on loopback that can be slowed down, stalled and cut."""
+"""A proxy between client and server on loopback that can slow down, stall and cut connections."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal
 
 
 class Proxy:
-    """Forwards connections to a port that may change. What the server sends can be rationed."""
+    """Forwards connections to a port that may change. The bytes sent by the server can be rationed."""
 
     def __init__(self, target: int) -> None:
         self.target = target
         self.connections = 0
         self.ration_used = threading.Event()
         self._changed = threading.Condition()
-        self._left: float = float("inf")  # bytes that may still pass from server to client
+        self._left: float = float("inf")  # bytes that may still be forwarded from server to client
         self._then: Literal["stall", "cut"] = "stall"
         self._pause_s = 0.0
         self._open: list[socket.socket] = []
@@ -26,11 +26,11 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def stall_after(self, nbytes: int) -> None:
-        """Let this many bytes more through, then nothing until `go_on`."""
+        """Forward this many more bytes, then nothing until `go_on`."""
         self._ration(nbytes, "stall")
 
     def cut_after(self, nbytes: int) -> None:
-        """Let this many bytes more through, then break all connections, once."""
+        """Forward this many more bytes, then break all connections, once."""
         self._ration(nbytes, "cut")
 
     def slow_down(self, pause_s: float) -> None:
@@ -44,13 +44,13 @@ class Proxy:
         with self._changed:
             for line in self._open:
                 with suppress(OSError):
-                    line.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads it, which closes it
+                    line.shutdown(socket.SHUT_RDWR)  # wakes its reading thread, which closes it
             self._open.clear()
             self._changed.notify_all()
 
     def close(self) -> None:
         self._closed = True
-        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         self._listener.close()
         self.go_on()
         self.cut()
@@ -70,7 +70,7 @@ class Proxy:
             try:
                 server = socket.create_connection(("127.0.0.1", self.target))
             except OSError:
-                client.close()  # as if no server listened
+                client.close()  # as if no server were listening
                 continue
             self.connections += 1
             with self._changed:
@@ -85,7 +85,7 @@ class Proxy:
                     self._pass(len(data), source)
                 sink.sendall(data)
         except OSError:
-            pass  # broken by either end, or cut
+            pass  # broken by either end, or cut here
         for line in (source, sink):
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""A source that does what a test tells it: gives rows, waits at gates, breaks."""
+"""A source controlled by a test: returns rows, waits at gates, breaks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail.sources import Piece
 
 
 class Gate:
-    """A source waits at row `at` until the gate is opened; closing the reading lets it through."""
+    """A source waits at row `at` until the gate is opened; closing the reader also opens it."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -20,7 +20,7 @@ class Gate:
 
 
 class Scripted:
-    """Rows of a table, in batches; each entry of `breaks` is a row at which it breaks, once."""
+    """The rows of a table, in batches; at each row in `breaks` the source breaks once."""
 
     name = "scripted"
 
@@ -41,8 +41,8 @@ class Scripted:
         self.gates = gates or []
         self.breaks = list(breaks or [])
         self.error = error or ConnectionError("the line is dead")
-        self.opened: list[int] = []  # the row of each opening
-        self.given = 0  # rows, from the first
+        self.opened: list[int] = []  # the start row of each open
+        self.given = 0  # number of rows, from the first
         self.readings: list[ScriptedReading] = []
 
     def open(self, position: int | None = None) -> ScriptedReading:

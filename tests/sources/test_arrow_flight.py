@@ -1,4 +1,4 @@
-"""Joins of tables behind real Flight servers that stall, slow down, break, die and come back."""
+"""Joins of tables on real Flight servers that stall, slow down, break, die and come back."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ PATIENT = Retry(tries=2000, first_pause_ms=5, longest_pause_ms=20)
 
 
 class Process:
-    """A server in a process of its own."""
+    """A server in a separate process."""
 
     def __init__(self, table: Path) -> None:
         command = [sys.executable, "-m", "dovetail.sources.flight_server", f"orders={table}", "--batch-rows", "500"]
@@ -90,7 +90,7 @@ def rows_of(steps: Any) -> Counter[int]:
 
 
 def check(found: Counter[int]) -> None:
-    assert found == Counter(range(0, ROWS, 4))  # each row whose key is a multiple of four, once
+    assert found == Counter(range(0, ROWS, 4))  # every row whose key is a multiple of four, once
 
 
 def test_two_datasets_of_a_server_are_joined(line: Proxy) -> None:
@@ -114,7 +114,7 @@ def test_results_come_while_the_server_is_slow(line: Proxy) -> None:
 
 @pytest.mark.one_in(2)
 def test_a_stalled_server_leaves_time_for_other_work(line: Proxy) -> None:
-    """Rows that come in opposite orders do not meet in memory: there is work on disk for when nothing comes."""
+    """Rows arrive in opposite orders, so partners are not in memory together, and a stall leaves time for disk work."""
     source = dovetail.sources.flight(f"grpc://127.0.0.1:{line.port}", "some")
     line.stall_after(350_000)
     other = pa.table({"row_of": np.arange(SOME)[::-1]})
@@ -140,7 +140,7 @@ def test_a_broken_connection_is_resumed_at_the_next_row(line: Proxy, after: int)
 
 
 class OtherServer(flight.FlightServerBase):
-    """A server of somebody else: one ticket for each half of the rows, no offsets."""
+    """A third-party server: one ticket for each half of the rows, no offsets."""
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         endpoints = [flight.FlightEndpoint(half, []) for half in (b"0", b"1")]
@@ -156,7 +156,7 @@ def test_rows_of_any_server_are_skipped_if_it_keeps_their_order() -> None:
         line = Proxy(server.port)
         source = orders(line, same_order=True)
         found: Counter[int] = Counter()
-        cuts = [2_500_000, 1_000_000]  # in the second half of the rows; before that in the first
+        cuts = [2_500_000, 1_000_000]  # the last one is in the first half of the rows, and is made first
         line.cut_after(cuts.pop())
         for step in dovetail.progressive(source, CUSTOMERS, ON, memory="1MB", retry=SOON):
             found.update(step.batch["row"].to_pylist())
@@ -189,7 +189,7 @@ def test_a_server_that_stays_away_is_given_up(line: Proxy) -> None:
     source = orders(line)
     line.cut_after(1_000_000)
     steps = dovetail.progressive(source, CUSTOMERS, ON, retry=Retry(tries=3, first_pause_ms=1))
-    line.target = 1  # where no server listens
+    line.target = 1  # where no server is listening
 
     with pytest.raises(SourceError, match=r"left source .* failed after 0 rows: .*no batch after 3 tries"):
         list(steps)
@@ -214,7 +214,7 @@ def test_a_range_of_rows_can_be_had_again(server: TableServer) -> None:
 
 
 class Hasty(TableServer):
-    """Ends its streams too early, for a while."""
+    """Ends its first few streams too early."""
 
     answers = 3
 
@@ -246,7 +246,7 @@ def test_data_that_changed_meanwhile_is_not_mixed(line: Proxy) -> None:
 
 
 class Announcing(flight.FlightServerBase):
-    """A server of somebody else, which says how many rows it has; `streams` are the ranges that it sends, in turn."""
+    """A third-party server that announces its number of rows; `streams` are the ranges that it sends, in turn."""
 
     def __init__(self, streams: list[list[tuple[int, int]]], endpoints: int = 1) -> None:
         super().__init__("grpc://127.0.0.1:0")
@@ -285,7 +285,7 @@ def test_a_stream_has_the_rows_that_were_announced(ranges: list[tuple[int, int]]
 
 
 def test_a_stream_that_ends_early_is_a_break() -> None:
-    """Also a second time, before the rows that had come; one that always ends there is given up."""
+    """It may happen again, before the rows already received; but not forever at the same row."""
     with Announcing([EARLY, [(0, 8_000)], [(0, 25_000)], ALL_ROWS]) as server:
         check(rows_of(dovetail.progressive(server.source(same_order=True), CUSTOMERS, ON, retry=SOON)))
         server.streams = [EARLY]
@@ -303,7 +303,7 @@ def test_rows_that_came_must_come_again_if_nothing_is_announced() -> None:
 
 
 def test_an_endpoint_has_no_more_rows_than_all() -> None:
-    """How many an endpoint has is not announced; of a single one it is."""
+    """The number of rows of an endpoint is not announced, unless it is the only one."""
     with Announcing([[(0, 10)]], endpoints=2) as server:
         halves = [FlightEndpoint(server.source(), number, 2) for number in range(2)]
         assert [sum(piece.batch.num_rows for piece in Reader(half).pieces()) for half in halves] == [10, 10]
@@ -342,7 +342,7 @@ def test_what_will_not_work_is_said_at_once(server: TableServer) -> None:
     with pytest.raises(SourceError, match=r"cannot read grpc://127\.0\.0\.1:1, 'orders'"):
         dovetail.sources.flight("grpc://127.0.0.1:1", "orders")
     with pytest.raises(SourceError, match=r"cannot read grpc://…@127\.0\.0\.1:1, 'orders'"):
-        dovetail.sources.flight("grpc://reader:secret@127.0.0.1:1", "orders")  # which is not repeated
+        dovetail.sources.flight("grpc://reader:secret@127.0.0.1:1", "orders")  # the message omits the password
     client = flight.connect(location)
     with pytest.raises(pa.ArrowInvalid, match="has 250 rows; 251 is out of range"):
         client.do_get(flight.Ticket(b'{"name": "customers", "offset": 251}'))

@@ -1,4 +1,4 @@
-"""Parquet files as sources: every row once, in order, from any position on."""
+"""Parquet files as sources: every row once, in order, from any position."""
 
 from pathlib import Path
 
@@ -49,11 +49,11 @@ def test_it_is_a_source_that_goes_on_where_it_was(directory: Path) -> None:
     assert pa.Table.from_batches([piece.batch, *rest]).equals(TABLE)
     assert files.to_table().equals(TABLE)
     assert files.rows == 1000
-    assert TABLE.nbytes / 2 < files.total_bytes() < 2 * TABLE.nbytes  # by statistics alone
+    assert TABLE.nbytes / 2 < files.total_bytes() < 2 * TABLE.nbytes  # from statistics alone
 
 
 def test_sizes_of_texts_that_are_written_short(tmp_path: Path) -> None:
-    """A dictionary of long texts takes a few bits a row in the file; a batch of them is large all the same."""
+    """A dictionary of long strings takes a few bits per row in the file, but batches of them are large."""
     table = pa.table({"text": ["x" * 500] * 5000, "list": [[1, 2]] * 5000, "flag": [True] * 5000})
     pq.write_table(table, tmp_path / "a.parquet")
     assert source(tmp_path).total_bytes() > 500 * 5000
@@ -62,12 +62,12 @@ def test_sizes_of_texts_that_are_written_short(tmp_path: Path) -> None:
 
 
 def test_a_file_has_the_rows_that_its_footer_announces(tmp_path: Path) -> None:
-    """Arrow gives those that there are."""
+    """Arrow returns only the existing rows."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"k": np.arange(1000)}), path, compression="none", use_dictionary=False)
     data = path.read_bytes()
     at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    path.write_bytes(data[:at] + data[at:].replace(b"\xd0\x0f", b"\x98\x11"))  # 1,000 and 1,100, as Thrift writes them
+    path.write_bytes(data[:at] + data[at:].replace(b"\xd0\x0f", b"\x98\x11"))  # 1,000 and 1,100 in Thrift's encoding
     assert pq.read_metadata(path).num_rows == source(path).rows == 1100
     told = r"a\.parquet has 1,000 rows where 1,100 were announced: it is damaged"
     with pytest.raises(SourceError, match=told):

@@ -90,7 +90,7 @@ def test_a_table_is_joined_in_the_order_of_its_key(server: PostgresServer, line:
     assert source.schema == pa.schema([("id", pa.int32()), ("k", pa.int32()), ("pad", pa.string())])
     assert "secret" not in source.name
     steps = list(dovetail.progressive(source, CUSTOMERS, ON))
-    assert steps[0].batch.num_rows <= 64  # the first rows do not wait for a full batch
+    assert steps[0].batch.num_rows <= 64  # the first rows are returned before a batch is full
     check(ids(steps))
     reading = source.open((7,))
     assert next(reading).batch["id"].to_pylist() == list(range(8, 72))
@@ -253,9 +253,9 @@ def test_fetches_are_as_large_as_the_server_is_quick(took_s: float, rows: int) -
 
 
 class Lossy(Proxy):
-    """Takes single rows out of what the server says, once."""
+    """Drops single rows from the server's responses, once."""
 
-    lose = 0  # rows
+    lose = 0  # number of rows
 
     def _pump(self, source: socket.socket, sink: socket.socket, rationed: bool) -> None:
         if not rationed:
@@ -264,7 +264,7 @@ class Lossy(Proxy):
             while True:
                 kind, size = (head := _read_exactly(source, 5))[:1], int.from_bytes(head[1:], "big") - 4
                 body = _read_exactly(source, size)
-                if kind == b"D" and self.lose and self.connections > 1:  # the first one asks for the schema
+                if kind == b"D" and self.lose and self.connections > 1:  # the first connection requests the schema
                     self.lose -= 1
                     continue
                 sink.sendall(head + body)
@@ -285,7 +285,7 @@ def _read_exactly(line: socket.socket, size: int) -> bytes:
 
 
 def test_rows_that_get_lost_on_the_way_are_noticed(server: PostgresServer) -> None:
-    """The server says how many it has sent; that there are fewer is a break like any other."""
+    """The server reports how many rows it has sent; receiving fewer counts as a broken connection."""
     line = Lossy(server.port)
     dsn = f"{server.dsn(line.port)}?sslmode=disable&gssencmode=disable"
     for options, lost in (({"key": "id"}, 3), ({}, 1)):

@@ -1,4 +1,4 @@
-"""Progressive joins over sources that stall, break and come back, played by scripts."""
+"""Progressive joins over scripted sources that stall, break and come back."""
 
 import threading
 import weakref
@@ -104,7 +104,7 @@ def test_while_sources_stall_the_join_goes_on_and_hands_over_when_rows_come() ->
     for step in steps:
         phases.append(step.phase)
         found.update(zip(step.batch["row"].to_pylist(), step.batch["row_right"].to_pylist(), strict=True))
-        if step.phase == "reactive":  # only now may the sources go on
+        if step.phase == "reactive":  # only now may the sources continue
             for gate in gates:
                 gate.opened.set()
     assert found == expected(left, right)
@@ -162,7 +162,7 @@ def test_a_gap_between_batches_is_a_short_stall_and_then_a_long_one() -> None:
 
 
 def test_gaps_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch comes when pending work has been done since the last one: there are gaps and no long stall."""
+    """Pending work is done between two batches: there are gaps, but no long stall."""
     left, right = numbers(4000, keys=4000, pad=30), numbers(4000, keys=4000, pad=30).take(np.arange(4000)[::-1])
     turn = threading.Semaphore(1)
     take = reader._Line.take
@@ -251,7 +251,7 @@ def test_a_source_that_cannot_be_interrupted_does_not_keep_the_join_from_being_l
 
 
 def test_a_forgotten_join_can_be_closed_by_a_thread_of_its_own() -> None:
-    """The garbage collector runs in whatever thread it likes."""
+    """The garbage collector may run in any thread."""
     steps: list[Any] = []
 
     class Closing(Scripted):
@@ -313,7 +313,7 @@ def test_a_source_that_stays_broken_is_given_up_and_named() -> None:
 
 
 class Pages:
-    """A source as docs/sources.md shows it: a generator, and pages as positions."""
+    """A source as shown in docs/sources.md: a generator, with pages as positions."""
 
     name = "pages"
     resumable = True
@@ -412,7 +412,7 @@ def test_all_kinds_of_columns_come_through() -> None:
 
 
 def test_a_large_batch_is_let_go_before_the_next_is_made() -> None:
-    """It is cut into copies: a slice that waits somewhere would keep all of it in memory."""
+    """It is split into copies, because a single slice would keep all of it in memory."""
     made: list[weakref.ref[np.ndarray]] = []
     alive: list[int] = []
     schema = pa.schema({"k": pa.int64()})

@@ -1,4 +1,4 @@
-"""CSV and JSON, from files and from servers that break, move and change; mistakes in sources of one's own."""
+"""CSV and JSON, from files and from servers that break, move and change; errors in user-defined sources."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_mistakes(call: Any, words: str, tmp_path: Path) -> None:
 
 
 class Server(ThreadingHTTPServer):
-    """One file, with the faults that a test asks for."""
+    """Serves one file, with the faults that a test requests."""
 
     daemon_threads = True
 
@@ -260,7 +260,7 @@ def test_a_server_that_is_silent_is_waited_for_until_the_time_is_over() -> None:
         assert 0 < steps[-1].results < 200_000
 
 
-# Sources of one's own.
+# User-defined sources.
 
 
 class Own:
@@ -318,7 +318,7 @@ def test_mistakes_in_a_source_fail_at_once(source: Any, words: str) -> None:
     started = time.monotonic()
     with pytest.raises((InputError, SourceError), match=words):
         list(dovetail.progressive(source(), KEYS, "id"))
-    assert time.monotonic() - started < 5  # no retry, whose pauses are longer
+    assert time.monotonic() - started < 5  # without retries, which have longer pauses
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Encrypted sources for real: TLS, tokens, mutual TLS, redirects, sslmode. Secrets are in no message."""
+"""Real encrypted sources: TLS, tokens, mutual TLS, redirects, sslmode. Messages do not contain secrets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 class TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ships no types
-    """Lets calls pass that bring the token; keeps what was brought."""
+    """Accepts calls with the token; records the tokens received."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -47,7 +47,7 @@ class TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarr
 
 
 class Redirecting(TableServer):
-    """Says that the rows are elsewhere."""
+    """Redirects to another location for the rows."""
 
     places: tuple[str, ...] = ()
 
@@ -117,7 +117,7 @@ def test_a_redirect_carries_no_token_to_an_unencrypted_place(certificates: Certi
             read(with_token(server, certificates, same_order=True))
         assert TOKEN not in str(refused.value)
         assert plain.check.seen == []
-        server.places = (plain.address, other.address)  # the second will do
+        server.places = (plain.address, other.address)  # the second one works
         assert read(with_token(server, certificates, same_order=True)).equals(ORDERS)
         assert plain.check.seen == []
         assert set(other.check.seen) == {TOKEN}
@@ -127,7 +127,7 @@ def test_a_redirect_carries_no_token_to_an_unencrypted_place(certificates: Certi
 
 def test_without_encryption_a_token_stays_on_the_host_that_was_named() -> None:
     with serving(None, Redirecting) as server, serving(None) as other:
-        server.places = (f"grpc://127.0.0.1:{other.port}",)  # another name, which may be another machine
+        server.places = (f"grpc://127.0.0.1:{other.port}",)  # another name may mean another machine
         with pytest.raises(SourceError, match="no token is sent there"):
             read(with_token(server, None, same_order=True))
         assert other.check.seen == []

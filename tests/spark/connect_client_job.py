@@ -1,6 +1,8 @@
-"""A client of a Connect server that has Dovetail: it knows nothing of it. A script: a process has one kind of session.
+"""A client of a Connect server that has Dovetail. The client does not know about it.
 
-python connect_client_job.py <remote> <directory>
+A script, because a process can have only one kind of session:
+
+    python connect_client_job.py <remote> <directory>
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Conditions of every class over random rows, and what each join type makes of the pairs."""
+"""Conditions of every class over random rows, and the result of each join type for given pairs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def random_rows(rows: int, seed: int) -> pa.Table:
 
 
 def rows_by_type(pairs: list[tuple[int, int]], contents: list[dict[int, tuple[Any, ...]]]) -> dict[str, Counter[str]]:
-    """What each join type makes of the pairs of an inner join."""
+    """The result of each join type, given the pairs of an inner join."""
     left, right = contents
     met = {i for i, _ in pairs}, {j for _, j in pairs}
     inner = [left[i] + right[j] for i, j in pairs]

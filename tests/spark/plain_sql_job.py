@@ -1,4 +1,4 @@
-"""`dovetail.sql` in a Spark Connect session, compared with Spark's own. A script: a process has one kind of session."""
+"""`dovetail.sql` over Spark Connect, compared with Spark's own. A script: a process can have one kind of session."""
 
 import os
 import re

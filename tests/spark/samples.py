@@ -1,4 +1,4 @@
-"""Samples of tables made in process, as the tasks of Spark make them: for tests that compare plans alone."""
+"""Samples of tables, taken in process as Spark's tasks would: for tests that only compare plans."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dovetail.core.rows import Side
 from dovetail.planning.statistics import SAMPLE, Sample, Samples
 from dovetail.spark.frames import sampling
 
-TASKS = 2  # of a session of tests
+TASKS = 2  # in the test session
 
 
 def stub_samples(monkeypatch: pytest.MonkeyPatch, left: pa.Table, right: pa.Table) -> None:
-    """No job for a sample of these tables."""
+    """Take samples of these tables without a job."""
 
     def sample_sides(frames: object, condition: Condition, size: int = SAMPLE, files: object = None) -> Samples:
         return sample(condition, Side.LEFT, left, size), sample(condition, Side.RIGHT, right, size)
@@ -34,7 +34,7 @@ def sample(condition: Condition, side: Side, table: pa.Table, size: int) -> Samp
         task = SimpleNamespace(partitionId=lambda number=number: number)
         with (
             patch.object(sampling, "TaskContext", SimpleNamespace(get=lambda task=task: task)),
-            patch.object(sampling, "freeze_modules"),  # what this process holds is not a worker's
+            patch.object(sampling, "freeze_modules"),  # this process is not a worker
         ):
             (made,) = sampling.sampler(condition, side, schema, size)(iter([part]))
         found += [SimpleNamespace(**row) for row in made.to_pylist()]

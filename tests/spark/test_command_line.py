@@ -1,4 +1,4 @@
-"""`dovetail join` on Spark: what it prints and writes is what it does in process."""
+"""`dovetail join` on Spark prints and writes the same as in process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_same_lines_as_in_process(request_: list[str], format_: str) -> None
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Spark publishes rows when all are written: none are kept, and the next run finds the place empty."""
+    """Spark publishes rows when all are written: none are left, and the next run finds an empty directory."""
     for name in "lr":
         pq.write_table(pa.table({"a": pa.array(range(40_000), pa.int32())}), tmp_path / f"{name}.parquet")
     out = tmp_path / "out"

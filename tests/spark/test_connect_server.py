@@ -1,4 +1,4 @@
-"""A server of Spark Connect that has Dovetail in its sessions: clients and pipelines have it without knowing of it."""
+"""A Spark Connect server with Dovetail in its sessions: clients and pipelines use it without changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.patience import PATIENCE_S
 from dovetail.spark.session.java import ensure_java
 from dovetail.spark.session.session import DAEMON
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]  # two processes, with a JVM of their own
+pytestmark = [pytest.mark.spark, pytest.mark.slow]  # two processes with their own JVMs
 
 CLIENT = Path(__file__).with_name("connect_client_job.py")
 

@@ -1,4 +1,4 @@
-"""Names of other people's arguments on Spark: the lines of docs/coming_from.md, shared columns, indicators, aliases."""
+"""Argument names of other libraries on Spark: the lines of docs/coming_from.md, shared columns, indicators, aliases."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_lines_give_what_they_gave(frames: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("cells", [None, 2])
 def test_as_tables_are_joined(frames: dict[str, Any], cells: int | None) -> None:
-    """The same rows and columns as in process, by Spark's own join and in cells."""
+    """The same rows and columns as in process, with Spark's own join and in cells."""
     left, right = pa.table(ORDERS), pa.table(PAYMENTS)
     for how, options in (
         ("full", {"on": "id", "suffixes": ("_x", "_y"), "indicator": True}),

@@ -1,4 +1,4 @@
-"""`dovetail.sql` on Spark: the rows of `spark.sql`, whether or not its joins are found."""
+"""`dovetail.sql` on Spark returns the rows of `spark.sql`, whether or not Dovetail runs the joins."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_streams_in_sql(spark: SparkSession, tmp_path: Path) -> None:
         spark.catalog.dropTempView(f"{name}_stream")
 
 
-@pytest.mark.slow  # a server of its own, and a second JVM
+@pytest.mark.slow  # its own server, and a second JVM
 def test_in_a_connect_session(tmp_path: Path) -> None:
     job = [sys.executable, str(Path(__file__).with_name("plain_sql_job.py")), str(tmp_path)]
     run = subprocess.run(job, capture_output=True, text=True, check=False, timeout=PATIENCE_S)

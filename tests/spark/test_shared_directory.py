@@ -1,7 +1,7 @@
-"""Directories that tasks must share: tried out at the call, and reached by tasks where the driver does not see them.
+"""Directories that tasks must share: checked at the call, and accessed by tasks if the driver does not see them.
 
-On one machine nothing is tried; here it is, by sessions that do not know where they run. `/proc/self/cwd` is then a
-directory that tasks see and the driver does not, once the driver has changed its own.
+On a single machine nothing is checked, so these sessions pretend not to know where they run. `/proc/self/cwd` is then a
+directory that tasks see and the driver does not, once the driver has changed its working directory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ON = "l.k = r.k AND l.a > r.b"
 
 @pytest.fixture
 def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions cannot tell that all tasks run on this machine."""
+    """Hide from sessions that all tasks run on this machine."""
     monkeypatch.setattr(shared_directory, "_is_one_machine", lambda spark: False)
 
 
@@ -96,7 +96,7 @@ def test_a_directory_that_all_see(spark: SparkSession, anywhere: None, tmp_path:
 @pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_files_that_only_tasks_see(spark: SparkSession, tmp_path: Path) -> None:
-    """Pages come in order, several at a time; what waits is done before anything else."""
+    """Pages are read in order, several at a time; pending requests are completed first."""
     store, files = BlockStore(tmp_path), WaveFiles(SharedDirectory(open_store(tmp_path), spark))
     large = pa.RecordBatch.from_pydict({"a": [b"x" * (FETCHED_BYTES // 2)]})
     batches = [large, *(pa.RecordBatch.from_pydict({"a": [bytes([i])]}) for i in range(5))]

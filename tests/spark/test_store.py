@@ -1,4 +1,4 @@
-"""Everything on Spark with its state, waves, copies and results in an object store whose requests fail now and then."""
+"""Everything on Spark with state, waves, copies and results in an object store whose requests sometimes fail."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server
 
 @pytest.fixture
 def server(shared_server: S3Server) -> Iterator[S3Server]:
-    """No secret is ever in what is stored."""
+    """A server with faults; checks that stored objects do not contain secrets."""
     shared_server.objects.clear()
     shared_server.failed = 0
     shared_server.faults = Faults(1, **FAULTY)
@@ -58,7 +58,7 @@ def server(shared_server: S3Server) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of both sides; the last of each has a row that says so."""
+    """Files of both sides; the last of each has a row that marks the end."""
     directory = tmp_path_factory.mktemp("inputs")
     rng = np.random.default_rng(0)
     for side in "lr":
@@ -72,7 +72,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 table = pa.concat_tables([table, end])
             path = directory / side / f"{number}.parquet"
             pq.write_table(table, path)
-            os.utime(path, (number, number))  # Spark reads the oldest first
+            os.utime(path, (number, number))  # Spark reads the oldest file first
     return directory
 
 
@@ -121,7 +121,7 @@ def test_a_progressive_join_of_streams_is_restarted(
 
 @pytest.mark.one_in(3)
 def test_a_window_and_a_table(spark: SparkSession, server: S3Server, place: Path, tmp_path: Path) -> None:
-    """Two joins of one query: in a window that holds everything, then with a table at rest."""
+    """Two joins in one query: in a window that holds everything, then with a table at rest."""
     on = "l.k < r.k AND l.x > r.x + 0.8"
     window = dovetail.window(rows=10_000)
     joined = dovetail.join(*streams(spark, place), on, window=window, state_dir=server.uri("state"), cells=2)
@@ -177,7 +177,7 @@ def test_write(spark: SparkSession, server: S3Server) -> None:
 
 
 def read(server: S3Server) -> Counter[int]:
-    """As a reader that lists the place."""
+    """Read like a reader that lists the directory."""
     found = Counter()
     for name in server.names("out/part-"):
         found.update(pq.read_table(pa.BufferReader(server.objects[name].data))["id"].to_pylist())
@@ -225,7 +225,7 @@ def test_state_lies_beside_the_checkpoints(
 
 @pytest.mark.slow
 def test_kills_while_requests_fail(server: S3Server, tmp_path: Path) -> None:
-    """kill -9 of the driver again and again: exact results, and no more objects than after a quiet run."""
+    """Repeated kill -9 of the driver: exact results, and no more objects than after an undisturbed run."""
     rng = np.random.default_rng(1)
     tables = []
     for name in ("left", "right"):

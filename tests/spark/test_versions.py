@@ -1,4 +1,4 @@
-"""What stands for newer PySpark gives the same as newer PySpark."""
+"""Backports of newer PySpark features behave like newer PySpark."""
 
 from __future__ import annotations
 

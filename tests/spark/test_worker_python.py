@@ -1,4 +1,4 @@
-"""Workers that another Python than the driver's would run, in sessions that users have made themselves."""
+"""Workers that would run another Python than the driver, in sessions created by users."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ JOB = str(Path(__file__).with_name("worker_python_job.py"))
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Programs of a Python without packages."""
+    """The executables of a Python without packages."""
     place = tmp_path_factory.mktemp("bare")
     venv.create(place, with_pip=False, symlinks=True)
     return place / "bin"
 
 
 def run(master: str, place: Path, bare: Path, **environment: str) -> list[Any]:
-    """What the script says with a bare `python3` on the PATH."""
+    """The output of the script with a bare `python3` on the PATH."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     found = subprocess.run(
         [sys.executable, JOB, master, str(place)],
@@ -57,7 +57,7 @@ def test_on_one_machine_workers_run_the_python_of_the_script(tmp_path: Path, bar
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "connect"])
 def test_elsewhere_it_is_said_what_workers_lack(master: str, tmp_path: Path, bare: Path) -> None:
     pairs, said = run(master, tmp_path, bare)
-    assert pairs == 19  # by Spark's own operators
+    assert pairs == 19  # computed by Spark's own operators
     python = f"{bare / 'python3'} ({platform.python_version()})"
     assert said.startswith(f"WorkerError: the workers of this Spark session run {python}, where dovetail, numba")
     assert f"PYSPARK_PYTHON set to a Python that has it; this process runs {sys.executable}." in said

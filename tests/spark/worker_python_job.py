@@ -1,8 +1,8 @@
-"""A script as users write it: a session of their own, then joins of tables and one of streams.
+"""A typical user script: it creates a session, then joins tables and streams.
 
     python worker_python_job.py MASTER PLACE
 
-It is run with another `python3` on the PATH. Writes how many pairs the joins have, or what Dovetail has to say.
+It runs with another `python3` on the PATH. Writes the number of pairs of the joins, or Dovetail's error message.
 """
 
 import json

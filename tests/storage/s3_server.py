@@ -1,7 +1,7 @@
-"""A small S3 server on loopback: the requests that pyarrow makes, and faults.
+"""A small S3 server on loopback: supports the requests that pyarrow makes, and faults.
 
-Objects are in memory. Signatures are not checked. A fault comes before or after a request is carried out: clients must
-repeat both, and what they repeat must do no harm.
+Objects are in memory. Signatures are not checked. A fault happens before or after a request is executed: clients must
+retry in both cases, and retries must do no harm.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from xml.sax.saxutils import escape
 from dovetail.storage.object_store import ATTEMPTS
 
 BUCKET = "bucket"
-ACCESS_KEY, SECRET_KEY = "AKIALOOPBACK", "loopback/secret+key"  # not checked, and never to be seen anywhere
-NAMES = 3  # that the requests of one operation are about, at most
+ACCESS_KEY, SECRET_KEY = "AKIALOOPBACK", "loopback/secret+key"  # not checked, and must never be visible
+NAMES = 3  # at most, in the requests of one operation
 ERRORS = [(500, "InternalError"), (503, "SlowDown")]
-PAGE = 100  # objects in an answer to a listing: few, so that there are several pages
+PAGE = 100  # objects per response to a listing: few, to get several pages
 
 
 class Object(NamedTuple):
@@ -41,15 +41,15 @@ class Object(NamedTuple):
 
 class Fault(NamedTuple):
     kind: str
-    answer: tuple[int, str]  # of an error
+    answer: tuple[int, str]  # for the kind "error"
 
 
 class Faults:
-    """A schedule of requests that fail: which ones by a seed, and none that a client cannot survive.
+    """A schedule of failing requests, drawn from a seed, that every client can survive.
 
-    Threads decide which request is the next one, but not how much an operation suffers: a name fails at most `at_most`
-    times, and an operation of a store is about three names (its own, that of its folder, the bucket). So an operation
-    with ATTEMPTS tries always ends well. `at_most=None` is a store that does not come back.
+    The order of requests depends on threads, but the failures per operation do not: a name fails at most `at_most`
+    times, and an operation of a store involves three names (its own, its folder, the bucket). So an operation with
+    ATTEMPTS tries always succeeds. `at_most=None` is a store that does not recover.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class Faults:
         self._random = random.Random(seed)
         self._failed: Counter[str] = Counter()  # by name
         self._at_most = at_most
-        self.error = error  # an answer 500 or 503, and nothing is done
-        self.drop = drop  # the connection breaks, and nothing is done
-        self.lose = lose  # everything is done, and the connection breaks before or within the answer
-        self.slow = slow  # the answer takes a while
+        self.error = error  # a response 500 or 503, without execution
+        self.drop = drop  # the connection breaks, without execution
+        self.lose = lose  # the request is executed, but the connection breaks before or within the response
+        self.slow = slow  # the response is delayed
         self.slow_s = 0.2
 
     def next(self, name: str) -> Fault | None:
-        """What becomes of the next request about a name."""
+        """The fault of the next request for a name, if any."""
         draw, answer = self._random.random(), self._random.choice(ERRORS)
         for kind in ("error", "drop", "lose", "slow"):
             chance = getattr(self, kind)
@@ -104,7 +104,7 @@ class S3Server(ThreadingHTTPServer):
         return f"127.0.0.1:{self.server_address[1]}"
 
     def uri(self, path: str, *, scheme: str = "s3") -> str:
-        """A place in the bucket, with the credentials in it."""
+        """The URI of a path in the bucket, with credentials."""
         user = f"{ACCESS_KEY}:{quote(SECRET_KEY, safe='')}"
         return f"{scheme}://{user}@{BUCKET}/{path}?region=loopback&scheme=http&endpoint_override={quote(self.endpoint)}"
 
@@ -113,7 +113,7 @@ class S3Server(ThreadingHTTPServer):
             return sorted(key for key in self.objects if key.startswith(prefix) and not key.endswith("/"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients come and go."""
+        """Ignore closed connections."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -122,7 +122,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  as in the base class
-        """Quiet."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         self._serve()
@@ -154,7 +154,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(status, headers, data)
 
     def _name(self) -> str:
-        """What a request is about: an object or a folder, or the bucket."""
+        """The name in a request: an object, a folder, or the bucket."""
         return (self.key or self.query.get("prefix", [""])[0]).strip("/")
 
     def _kind(self) -> str:
@@ -248,7 +248,7 @@ class Handler(BaseHTTPRequestHandler):
         prefix, delimiter = (self.query.get(name, [""])[0] for name in ("prefix", "delimiter"))
         after = self.query.get("continuation-token", [""])[0]
         most = min(PAGE, int(self.query.get("max-keys", [PAGE])[0]))
-        found: dict[str, str] = {}  # by what the listing is continued after
+        found: dict[str, str] = {}  # by sort position, for the continuation token
         for key in sorted(self.server.objects):
             if not key.startswith(prefix):
                 continue
@@ -304,7 +304,7 @@ def _xml(name: str, fields: str) -> bytes:
 
 
 def _unchunk(data: bytes) -> bytes:
-    """The content of a body with the sizes, signatures and checksums of its chunks."""
+    """The content of a chunked body, without sizes, signatures and checksums."""
     pieces: list[bytes] = []
     at = 0
     while True:

@@ -1,4 +1,4 @@
-"""What is freed goes back to the system. In processes of their own: allocators remember."""
+"""Freed memory is returned to the system. Uses separate processes, because allocators have state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_large_pieces_go_back_when_they_are_freed() -> None:
 
 
 def test_freed_memory_goes_back_when_the_process_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At three quarters of the limit; then after each eighth of it, should the process grow for another reason."""
+    """At three quarters of the limit, then after each further eighth, in case the growth has another reason."""
     size, trimmed = [50 << 20], []
     monkeypatch.setattr(allocator, "anonymous_bytes", lambda: size[0])
     monkeypatch.setattr(allocator, "trim_heap", lambda: trimmed.append(size[0] >> 20))

@@ -24,7 +24,7 @@ def test_everything_held_counts_together() -> None:
     budget = Budget(100, "bytes", counters)
     budget.hold("residents", 3, 60)
     budget.hold("buffer", 1, 40)
-    budget.hold("residents", 2, 30)  # in place of what it held before
+    budget.hold("residents", 2, 30)  # replaces the previous amount
     assert budget.used == 70
     budget.release("buffer")
     assert (budget.used, counters.peak_bytes_in_memory, counters.peak_rows_in_memory) == (30, 100, 4)

@@ -1,4 +1,4 @@
-"""Manifests and layouts that were damaged: looked at, they are an error that says so, or nothing was lost."""
+"""Damaged manifests and layouts: reading them raises a clear error, or nothing is lost."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ CASES = 600
 
 
 def manifest(kept: Path) -> dict[str, Any]:
-    """As Spark's state store has it."""
+    """The manifest as in Spark's state store."""
     document = json.loads((kept / "manifest.json").read_text())
     del document["found"]
     return {**document, "batch": 7, "previous": [], "notes": None, "emitted": 12}
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where there is something in a document."""
+    """The paths of all values in a document."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [*([at] if at else []), *(place for key, one in inner for place in places(one, (*at, key)))]
 
 
 def change(document: Any, random_: random.Random) -> str:
-    """Drop something, or put something else in its place."""
+    """Remove or replace a random value."""
     changed = json.loads(json.dumps(document))
     *path, last = random_.choice(places(changed))
     inside = changed
@@ -65,7 +65,7 @@ def flip(document: Any, random_: random.Random) -> str:
 
 
 def swap(document: Any, random_: random.Random) -> str:
-    """Put a part of it in the place of another."""
+    """Replace a random value by another part of the document."""
     changed = json.loads(json.dumps(document))
     *path, last = random_.choice(places(changed))
     taken = changed
@@ -83,7 +83,7 @@ DAMAGES: tuple[Callable[[Any, random.Random], str], ...] = (change, change, cut,
 
 
 def look(state_dir: Path) -> None:
-    """All that people and tools look at."""
+    """Read everything that users and tools read."""
     for by_cell in (False, True):
         show_state(str(state_dir), None, by_cell, Console(file=io.StringIO()))
     (join,) = stored_joins(state_dir)
@@ -124,7 +124,7 @@ def test_damaged_state_is_named(kept: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", KEPT[:3], ids=lambda kept: f"{kept.parent.name}/{kept.name}")
 def test_a_damaged_manifest_of_a_cell_is_named(kept: Path) -> None:
-    """The one in Spark's state store."""
+    """The manifest in Spark's state store."""
     document, random_ = manifest(kept), seeded(5)
     assert parse_manifest(json.dumps(document)) == document
     for number in range(100):

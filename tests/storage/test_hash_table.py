@@ -76,4 +76,4 @@ def test_a_compact_table_takes_few_bytes_per_row() -> None:
     assert table.nbytes < 7.5 * len(table)
     assert table.nbytes >= 5 * len(table)
     table.remove(np.arange(len(held)) >= 100, lambda: [held[:100]])
-    assert table.nbytes < 3000  # what it does not need, it gives back
+    assert table.nbytes < 3000  # frees memory that it does not need

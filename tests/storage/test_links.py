@@ -1,4 +1,4 @@
-"""Links and FIFOs in a state directory: what is behind them is not written, not removed and not waited for."""
+"""Links and FIFOs in a state directory: their targets are not written, not removed and not waited for."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _no_hangs() -> Iterator[None]:
 
 @pytest.fixture
 def precious(tmp_path: Path) -> Path:
-    """A directory of somebody else, with files that look like segments."""
+    """A foreign directory, with files that look like segments."""
     place = tmp_path / "precious"
     place.mkdir()
     for name in (SEGMENT, "00000001-thesis", "layout.json"):
@@ -124,7 +124,7 @@ def test_a_link_to_a_file_is_swept_and_not_its_target(tmp_path: Path, precious: 
 
 
 def test_a_segment_is_a_new_file(tmp_path: Path, precious: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Should somebody guess a name."""
+    """In case an attacker guesses a name."""
     monkeypatch.setattr("dovetail.storage.blocks.uuid.uuid4", lambda: type("U", (), {"hex": "0" * 32})())
     (tmp_path / "l-000000000000.tmp").symlink_to(precious / "layout.json")
     with pytest.raises(StateError, match=r"cannot write join state to .*: File exists"):

@@ -1,4 +1,4 @@
-"""The cache of a worker: bounded, private, checked, shared by processes."""
+"""The cache of a worker: bounded, private, verified, shared by processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def content(key: str, size: int = 1000) -> bytes:
 
 
 def read(cache: LocalCache, key: str, size: int = 1000) -> tuple[bytes, bool]:
-    """An object, and whether it had to be fetched."""
+    """Read an object. Returns it, and whether it had to be fetched."""
     data, fetched = content(key, size), []
 
     def fetch(file: object) -> None:
@@ -98,7 +98,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    """A user may name a directory that has other things in it."""
+    """A user may name a directory with other files in it."""
     cache = LocalCache(tmp_path, 5000)
     for name in ("thesis.tex", f"{UNFINISHED}novel", "0" * 63):
         (tmp_path / name).write_bytes(b"x" * 10_000)

@@ -1,4 +1,4 @@
-"""Blocks that stay mapped: read again and again, in memory only while they are in use."""
+"""Blocks that stay mapped: read repeatedly, but in memory only while in use."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ ROWS = pa.record_batch({"k": np.arange(100_000), "s": [str(i) for i in range(100
 
 
 def resident_kib(path: Path) -> int:
-    """What the mappings of a file take in memory."""
+    """Resident memory of the mappings of a file."""
     total, inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         name, _, rest = line.partition(" ")
@@ -41,7 +41,7 @@ def test_pages_are_given_back_and_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "short", "changed", "empty"])
 def test_damage_is_reported(damage: str, tmp_path: Path) -> None:
-    """A segment is verified when a process reads it for the first time."""
+    """A segment is verified when a process first reads it."""
     store = SegmentStore(tmp_path, 1)
     block = store.write(ROWS, "l")
     path = tmp_path / block.name

@@ -1,4 +1,4 @@
-"""Rows without gaps against a list of rows."""
+"""Rows without gaps, compared with a list of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The residence rule against its definition: a stay lasts from the tick of arrival up to the one before it left."""
+"""The residence rule against its definition: a stay lasts from the tick of arrival to the one before eviction."""
 
 from itertools import product
 
@@ -10,7 +10,7 @@ TICKS = 6
 
 
 def test_rows_met_if_they_were_in_memory_at_one_tick() -> None:
-    """Borders are what counts: a row that arrives with the other, or just before and just after it leaves."""
+    """Covers the borders: rows that arrive together, or just before and just after the other is evicted."""
     stays = [(came, left) for came in range(TICKS) for left in (*range(came + 1, TICKS + 1), NEVER)]
     pairs = list(product(stays, repeat=2))
     ticks = (np.array(column) for column in zip(*((*a, *b) for a, b in pairs), strict=True))

@@ -1,4 +1,4 @@
-"""Marks of rows against a list."""
+"""Marks of rows, compared with a list."""
 
 import numpy as np
 import pytest

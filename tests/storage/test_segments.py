@@ -1,4 +1,4 @@
-"""What is made of mapped segments is kept for the next micro-batch, as long as the segments are what they were."""
+"""Data derived from mapped segments is cached for the next micro-batch, as long as the segments are unchanged."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Ten thousand small micro-batches, with state in a directory and in an object store: nothing grows.
+"""Ten thousand small micro-batches, with state in a directory or an object store: nothing grows.
 
-`--log-cli-level info` shows what there is as it runs.
+`--log-cli-level info` shows the measurements while the test runs.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from dovetail.storage import object_store
 from dovetail.storage.local_cache import LocalCache
 
 BATCHES, ROWS, WINDOW, CELLS = 10_000, 6, 60, 2
-NOTED = 500  # micro-batches between two looks
-WARM = 2_000  # micro-batches after which nothing grows any more
+NOTED = 500  # micro-batches between two measurements
+WARM = 2_000  # micro-batches after which nothing grows
 CACHE_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
 
 
 class Look(NamedTuple):
-    """What there is after some micro-batches."""
+    """Measurements after some micro-batches."""
 
     files: int
     stored: int  # bytes
@@ -69,7 +69,7 @@ def test_micro_batches_with_state_in_a_directory(tmp_path: Path, monkeypatch: py
 
 
 def run(monkeypatch: pytest.MonkeyPatch, place: str, look: Callable[[], Look]) -> list[Look]:
-    """All micro-batches of a query with its state in a place."""
+    """Run all micro-batches of a query with its state in `place`."""
     running = played(monkeypatch)
     rng, draw = random.Random(0), np.random.default_rng(0)
     rows = BATCHES * ROWS
@@ -88,7 +88,7 @@ def run(monkeypatch: pytest.MonkeyPatch, place: str, look: Callable[[], Look]) -
         if (number + 1) % NOTED == 0:
             looks.append(look())
             log.info("after %d micro-batches: %s", number + 1, looks[-1])
-    assert results > BATCHES  # of each row, some among the last ones of the other side
+    assert results > BATCHES  # each row has some among the last rows of the other side
     return looks
 
 

@@ -1,4 +1,4 @@
-"""The state of a cell in an object store, through crashes of attempts and failing requests; Spark's part is played."""
+"""The state of a cell in an object store, through crashes and failing requests. The test takes the role of Spark."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def server(shared_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def another_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_bytes: int = 1 << 26) -> LocalCache:
-    """From now on, this process knows nothing."""
+    """Simulate another worker: clear everything cached in this process."""
     cache = LocalCache(tmp_path / f"cache-{random.random()}", limit_bytes)
     monkeypatch.setattr(object_store, "worker_cache", lambda: cache)
     for known in (
@@ -75,7 +75,7 @@ def store_join(server: S3Server, **options: object) -> StreamJoin:
 def test_every_result_once_whatever_fails(
     server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_bytes: int
 ) -> None:
-    """Attempts crash anywhere, requests fail, cells move to workers with an empty cache, or with a small one."""
+    """Attempts crash anywhere, requests fail, cells move to workers with an empty or a small cache."""
     server.faults = Faults(7, **FAULTY)
     rng, join, source = seeded(limit_bytes), store_join(server), Source(3)
     stored: str | None = None
@@ -96,12 +96,12 @@ def test_every_result_once_whatever_fails(
         found += rng.choice(done)[1]
     assert found == source.joined()
     assert server.failed > 10
-    # What attempts left behind is swept in time: two sides, two generations, runs of three sizes, eight of each.
+    # Leftovers of attempts are swept: two sides, two generations, runs of three sizes, eight of each.
     assert len(server.names("state/query/join/cell-")) <= 2 * 2 * 3 * 8 + 4 * 2 * SWEEPS
 
 
 def test_nothing_is_committed_that_is_not_stored(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments are put in the background; a manifest that names them waits for them."""
+    """Segments are uploaded in the background; a manifest that names them waits for them."""
     join, source = store_join(server), Source(0)
     stored, found = attempt(join, None, source.next())
     rows = source.next()
@@ -118,7 +118,7 @@ def test_nothing_is_committed_that_is_not_stored(server: S3Server, monkeypatch: 
 
 
 def test_requests_of_a_micro_batch(server: S3Server) -> None:
-    """A put for each segment and the copy of the manifest, a listing now and then; nothing is read back."""
+    """A PUT for each segment and for the copy of the manifest, an occasional listing; nothing is read back."""
     join, source = store_join(server), Source(0)
     stored, _ = attempt(join, None, source.next())
     server.requests.clear()

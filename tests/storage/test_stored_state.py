@@ -1,4 +1,4 @@
-"""State on disk as people and tools look at it: every row of every operator, once."""
+"""State on disk as users and tools read it: every row of every operator, once."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def rows_of(stored: list[StoredRows]) -> Counter[int]:
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize(("name", "inputs"), CASES)
 def test_every_row_of_every_operator_is_read_once(name: str, inputs: int, tmp_path: Path) -> None:
-    """In memory or spilled, in old segments or in new ones; rows without a key may have been dropped."""
+    """In memory or spilled, in old or in new segments; rows without a key may have been dropped."""
     directory = join_directory(tmp_path, inputs)
     operator = made(name, inputs, SegmentStore(directory / "cell-3", 1))
     aliases = ALIASES[inputs]

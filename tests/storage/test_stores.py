@@ -1,4 +1,4 @@
-"""Stores: a directory and an object store do the same, also while requests fail; secrets are not printed."""
+"""Stores: a directory and an object store behave alike, even while requests fail; secrets are not printed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server() -> Iterator[S3Server]:
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalCache:
-    """A cache of this test."""
+    """A separate cache for this test."""
     cache = LocalCache(tmp_path / "cache", 1 << 20)
     monkeypatch.setattr(object_store, "worker_cache", lambda: cache)
     return cache
@@ -65,7 +65,7 @@ def test_what_a_store_does(store: Store) -> None:
     store.put("one", b"second")
     below = store / "below" / "that"
     below.prepare()
-    for number in range(150):  # several pages of a listing
+    for number in range(150):  # several pages per listing
         below.put(f"n{number}", b"")
     assert store.get("one") == b"second"
     assert [(entry.name, entry.nbytes) for entry in store.entries()] == [("one", 6)]
@@ -113,7 +113,7 @@ def test_a_full_disk_below_the_cache_is_named(server: S3Server, kept: LocalCache
 
 
 def test_names_that_say_everything_are_alone(tmp_path: Path) -> None:
-    """A listing made meanwhile has them or not, and nothing unfinished."""
+    """A concurrent listing has them or not, and never unfinished files."""
     store, stop, strange = open_store(tmp_path), threading.Event(), set()
 
     def look() -> None:
@@ -188,7 +188,7 @@ def test_failures_end_with_plain_words(server: S3Server, monkeypatch: pytest.Mon
     server.requests.clear()
     with pytest.raises(StateError, match="NO_SUCH_BUCKET") as failure:
         elsewhere.put("x", b"")
-    assert server.requests.total() == 1  # asking again would not help
+    assert server.requests.total() == 1  # a retry would not help
     _no_secrets(failure.value)
 
 
@@ -201,14 +201,14 @@ def test_an_operation_survives_all_faults_but_one_too_many(
     open_store(server.uri(f"survives-{fault}")).put("one", b"x")
     assert server.objects[f"survives-{fault}/one"].data == b"x"
     server.faults = Faults(at_most=object_store.ATTEMPTS, **{fault: 1})
-    store = open_store(server.uri(f"fails-{fault}"))  # no open connection, on which a request is sent again
+    store = open_store(server.uri(f"fails-{fault}"))  # no open connection, on which requests are resent
     with pytest.raises(StateError, match=f"^cannot write s3://…@bucket/fails-{fault}/one"):
         store.put("one", b"x")
-    store.put("one", b"x")  # the schedule is over
+    store.put("one", b"x")  # the schedule has ended
 
 
 def test_no_operation_meets_more_faults_than_it_survives(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every request fails that may: the worst of all schedules."""
+    """The worst schedule: every request that may fail does."""
     monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
     server.objects.clear()
     names = [f"n{number}" for number in range(40)]
@@ -238,7 +238,7 @@ def test_the_environment_tells_where_and_who(server: S3Server, monkeypatch: pyte
 
 @pytest.mark.one_in(2)
 def test_a_store_that_takes_its_time(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer than the three seconds after which AWS's library gives up; how long is for the URI or the environment."""
+    """Slower than the 3-second timeout of AWS's library; the timeout can be set in the URI or in the environment."""
     monkeypatch.setattr(object_store, "ATTEMPTS", 1)
     server.faults = Faults(slow=1)
     server.faults.slow_s = 3.5

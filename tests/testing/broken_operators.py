@@ -1,4 +1,4 @@
-"""Operators with one fault each, which the conformance check has to find."""
+"""Operators with one fault each that the conformance check must find."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dovetail.operators.protocol import INNER, Manifest, OperatorSpec
 
 
 class LosesARow(Miner):
-    """The first result of each arrival is missing."""
+    """Omits the first result of each arrival."""
 
     def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
         for found in super().arrive(number, batch):
@@ -25,7 +25,7 @@ class LosesARow(Miner):
 
 
 class DoublesARow(Miner):
-    """The first result of each arrival is yielded twice."""
+    """Yields the first result of each arrival twice."""
 
     def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
         for found in super().arrive(number, batch):
@@ -34,7 +34,7 @@ class DoublesARow(Miner):
 
 
 class EmitsAnOuterRow(Miner):
-    """An inner join that emits the first row of each batch by itself."""
+    """An inner join that emits the first row of each batch without a partner."""
 
     def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
         yield from super().arrive(number, batch)
@@ -46,7 +46,7 @@ class EmitsAnOuterRow(Miner):
 
 
 class LosesRowsAtRestore(Miner):
-    """The residents of the last input are not restored."""
+    """Does not restore the residents of the last input."""
 
     def restore(self, manifest: Manifest) -> None:
         super().restore(manifest)
@@ -55,7 +55,7 @@ class LosesRowsAtRestore(Miner):
 
 
 class PadsTheWrongSide(Pmj):
-    """Of a full join, the left rows without a partner are missing."""
+    """Omits left rows without a partner from a full join."""
 
     spec: ClassVar[OperatorSpec] = replace(Pmj.spec, join_types=(*INNER, JoinType.FULL))
 
@@ -64,7 +64,7 @@ class PadsTheWrongSide(Pmj):
 
 
 class ExceedsItsBudget(Miner):
-    """It never evicts."""
+    """Never evicts."""
 
     def __init__(self, workspace: Any) -> None:
         super().__init__(workspace)
@@ -72,14 +72,14 @@ class ExceedsItsBudget(Miner):
 
 
 class NamesNoSegments(Miner):
-    """Another process would not have its blocks."""
+    """Its manifest does not name segments, so another process would not find its blocks."""
 
     def snapshot(self) -> Manifest:
         return replace(super().snapshot(), segments=())
 
 
 class CountsNoSnapshots(Miner):
-    """Its second snapshot has the version of the first."""
+    """Gives its second snapshot the version of the first."""
 
     def snapshot(self) -> Manifest:
         return replace(super().snapshot(), version=1)

@@ -1,4 +1,4 @@
-"""Workloads on the simulated clock: what arrives when, what work costs, what waits meanwhile."""
+"""Workloads on the simulated clock: arrival times, costs of work, and waiting rows."""
 
 import numpy as np
 import pyarrow as pa
@@ -56,13 +56,13 @@ def test_a_batch_is_joined_when_its_last_row_is_there_and_no_stall_divides_it() 
 def test_rows_wait_while_work_takes_longer_than_they_need_to_arrive() -> None:
     slow = Costs(rows_received=0.010)
     run = play("shj", workload([0.001 * i for i in range(1, 101)], [2.0]), "l.k = r.k", costs=slow)
-    # Row i is taken at 1 + 10 (i - 1) ms; when the tenth is done, at 101 ms, ninety others are there.
+    # Row i is taken at 1 + 10 (i - 1) ms; when the tenth is done, at 101 ms, ninety others are waiting.
     assert run.max_buffer_rows == 90
     assert run.seconds[0] == pytest.approx(2.010, abs=1e-4)
 
 
 def spilling(silence_s: float) -> Workload:
-    """Two hundred rows a side that do not fit, a silence, and one row more."""
+    """Two hundred rows per side, which do not fit in memory, a silence, and one more row."""
     times = [0.001 * i for i in range(1, 201)]
     return workload([*times, times[-1] + silence_s], times, keys=50)
 
@@ -90,14 +90,14 @@ def test_rows_that_arrive_during_a_unit_of_work_wait_for_its_end() -> None:
     setting = {"memory_rows": 80, "block_rows": 10, "costs": Costs(0, 0, 0, 0, 0.05, 0.05, 0)}
     prompt = play("nested_loop", busy, "l.k = r.k", **setting)
     patient = play("nested_loop", busy, "l.k = r.k", hand_over_rows=300, **setting)
-    # A unit reads up to three blocks: what arrives in 150 ms, on both sides.
+    # A unit reads up to three blocks, in the time of 150 ms of arrivals on both sides.
     assert 1 < prompt.max_buffer_rows <= 300
     assert 300 <= patient.max_buffer_rows <= 300 + 300
     assert prompt.total == patient.total
 
 
 def test_the_side_that_has_ended_is_not_waited_for() -> None:
-    """Left ends early; the gaps of the right side alone are stalls."""
+    """The left side ends early; gaps of the right side alone count as stalls."""
     left = [0.001 * i for i in range(1, 201)]
     right = [*left, *(0.2 + 0.1 * i for i in range(1, 20))]
     run = play("nested_loop", workload(left, right, keys=50), "l.k = r.k", memory_rows=80, block_rows=10)

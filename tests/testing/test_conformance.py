@@ -1,4 +1,4 @@
-"""The conformance check accepts what is right and finds what is wrong, with two inputs and with more."""
+"""The conformance check accepts correct operators and finds faults, with two and with more inputs."""
 
 import random
 import sys
@@ -47,7 +47,7 @@ def test_a_wrong_outer_row_is_found(oracle: str, monkeypatch: pytest.MonkeyPatch
     register(monkeypatch, "PadsTheWrongSide")
     with pytest.raises(AssertionError, match=r"missing: \[\(\d+, None\)"):
         check_operator("PadsTheWrongSide", inputs=[2], oracle=oracle)
-    check_operator("PadsTheWrongSide", inputs=[2], on=["l.k = r.k"], cases=1, seed=1)  # an inner join is right
+    check_operator("PadsTheWrongSide", inputs=[2], on=["l.k = r.k"], cases=1, seed=1)  # correct for an inner join
 
 
 @pytest.mark.parametrize("inputs", [2, 4])

@@ -41,14 +41,14 @@ def test_left_over_work_is_done_while_sources_stall_and_at_the_end() -> None:
 def test_what_the_script_leaves_arrives_in_turn() -> None:
     run = dovetail.testing.simulate("shj", LEFT, RIGHT, "l.k = r.k")
     assert set(run.pairs) == PAIRS
-    assert run.pairs[0] == (1, 0)  # l0 r0 l1: the first match
+    assert run.pairs[0] == (1, 0)  # l0 r0 l1 gives the first match
 
 
 def test_rows_left_at_an_end_arrive_before_it() -> None:
     run = dovetail.testing.simulate(
         "shj", LEFT, RIGHT, "l.k = r.k", [("end", "l"), ("r", 1)], memory_rows=5, block_rows=1
     )
-    assert set(run.pairs) == PAIRS  # memory for the left rows and one more: right rows need not be kept
+    assert set(run.pairs) == PAIRS  # memory for the left rows and one more; right rows need not be kept
 
 
 def test_a_run_can_be_repeated() -> None:

@@ -1,4 +1,4 @@
-"""The public check of sweeps: it accepts all classes and tells what is wrong with others."""
+"""The public check of sweeps: it accepts all classes of predicates and reports the fault of invalid sweeps."""
 
 from typing import Any
 
@@ -45,8 +45,8 @@ def test_predicates_of_a_user() -> None:
     ("leaves", "condition"),
     [
         (lambda u, v: u[1] <= v[0], r"\(1\)"),  # intervals that touch match
-        (lambda u, v: u[0] < v[0], r"\(1\)"),  # it may still reach
-        (lambda u, v: u[1] < v[0] and v[0] % 2 == 0, r"\(2\)"),  # it comes back
+        (lambda u, v: u[0] < v[0], r"\(1\)"),  # it may still have partners
+        (lambda u, v: u[1] < v[0] and v[0] % 2 == 0, r"\(2\)"),  # it returns after it has left
     ],
 )
 def test_what_breaks_a_sweep_is_named(leaves: Any, condition: str) -> None:
@@ -55,7 +55,7 @@ def test_what_breaks_a_sweep_is_named(leaves: Any, condition: str) -> None:
 
 
 def test_codes_of_points_are_no_sweep_order() -> None:
-    """Near points may have codes without a common prefix: no row may leave by the code of the point itself."""
+    """Near points may have codes without a common prefix, so rows must not leave by the code of the point itself."""
 
     def code(point: tuple[int, int]) -> str:
         bits = [f"{x:03b}" for x in point]

@@ -1,4 +1,4 @@
-"""Workloads in real time, much faster than they are meant."""
+"""Workloads in real time, at many times their normal speed."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The cases, in the order in which tables have them: twelve kinds of joins, and cases of others."""
+"""The cases, in the order of the tables on the page: twelve kinds of joins, and cases from other benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As-of joins of rows in order of time: 50 keys, a key for ten rows, no key."""
+"""As-of joins of rows sorted by time: with 50 keys, with a key per ten rows, and without keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that tables of several cases have: each has an id, a value, and what it is joined by."""
+"""Columns shared by the tables of several cases: each table has an id, a value, and its join columns."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-SPACING = 100  # of positions, on average: a table of n rows has positions in [0, 100 n)
+SPACING = 100  # average distance of positions: a table of n rows has positions in [0, 100 n)
 
 
 def side(prefix: str, columns: Mapping[str, np.ndarray], rng: np.random.Generator) -> pa.Table:
-    """A table whose columns have this prefix, with the number of the row and a whole value below 1,000."""
+    """A table with row numbers and integer values below 1,000; its column names have this prefix."""
     rows = len(next(iter(columns.values())))
     every = {"id": np.arange(rows), **columns, "v": rng.integers(0, 1000, rows)}
     return pa.table({f"{prefix}_{name}": column for name, column in every.items()})
@@ -22,5 +22,5 @@ def intervals(prefix: str, start: np.ndarray, length: np.ndarray, rng: np.random
 
 
 def positions(rows: int, rng: np.random.Generator, count: int | None = None) -> np.ndarray:
-    """Places in the domain of a table of `rows` rows."""
+    """Positions in the domain of a table with `rows` rows."""
     return rng.integers(0, SPACING * rows, rows if count is None else count)

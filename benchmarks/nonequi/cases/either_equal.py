@@ -1,4 +1,4 @@
-"""OR of equalities: four partners for each row, two by each."""
+"""OR of two equalities: four partners for each row, two by each equality."""
 
 from __future__ import annotations
 

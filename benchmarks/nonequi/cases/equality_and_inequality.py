@@ -1,4 +1,4 @@
-"""An equality and an inequality, five partners for each row: ten keys, and a key for ten rows."""
+"""An equality and an inequality, five partners for each row: with ten keys, and with a key per ten rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTNERS = 5
 
 
 def generate(rows: int, rng: np.random.Generator, keys: int | None) -> Tables:
-    """Right values are as small as gives each row these many partners."""
+    """Right values are small enough to give each row this many partners."""
     keys = keys or rows // 10
     left = side("l", {"k": rng.integers(0, keys, rows), "w": rng.random(rows)}, rng)
     small = rng.random(rows) * min(1.0, 2 * PARTNERS * keys / rows)

@@ -1,7 +1,7 @@
-"""Reads and exons of a genome, with the counts and lengths of the largest sets that AIList was published with.
+"""Reads and exons of a genome, with the counts and lengths of the largest data sets published with AIList.
 
-9.9 million reads and 1.2 million exons; 307 million pairs in the published sets. Positions are drawn: exons lie in
-genes, which take up so much of the genome that there are as many pairs.
+9.9 million reads and 1.2 million exons; 307 million pairs in the published sets. Positions are random: exons lie in
+genes, whose share of the genome is chosen to give the same number of pairs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks.nonequi.question import Compare, Overlap, Pairs
 READS, EXONS = 9_944_559, 1_194_285
 CHROMOSOMES = 24
 READ, EXON = 100, 300  # mean lengths
-COVERED = 15_500_000  # of positions: pairs = READS * EXONS * (READ + EXON) / COVERED
+COVERED = 15_500_000  # number of positions: pairs = READS * EXONS * (READ + EXON) / COVERED
 
 
 def generate(rows: int, rng: np.random.Generator) -> Tables:

@@ -1,4 +1,4 @@
-"""The nearest point of a plane, and the nearest five."""
+"""The nearest point in a plane, and the nearest five."""
 
 from __future__ import annotations
 

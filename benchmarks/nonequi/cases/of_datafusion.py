@@ -1,4 +1,4 @@
-"""DataFusion's queries of nested loop joins: what a sum leaves when divided, and a comparison, over plain numbers."""
+"""DataFusion's queries for nested loop joins: the remainder of a sum, and a comparison, over consecutive numbers."""
 
 from __future__ import annotations
 

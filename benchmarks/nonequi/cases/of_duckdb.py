@@ -1,6 +1,6 @@
-"""DuckDB's micro benchmarks of range joins and as-of joins, with its sizes; random values are drawn as it draws them.
+"""DuckDB's micro benchmarks of range joins and as-of joins, with the same sizes and distributions.
 
-Three of its files are not here: `range_join_small_rhs` joins with a single row, `asof_join_unpartitioned` has a hundred
+Three of its files are left out: `range_join_small_rhs` joins with a single row, `asof_join_unpartitioned` has a hundred
 million rows, and `iejoin_inequality_pushdown` needs TPC-H at scale 10.
 """
 
@@ -29,7 +29,7 @@ def small_probe(rows: int, rng: np.random.Generator) -> Tables:
 
 
 def employees(rows: int, rng: np.random.Generator) -> Tables:
-    """One in a hundred pays less tax than one who earns less."""
+    """One in a hundred pays less tax than an employee who earns less."""
     salary = 100 * np.arange(1, rows)
     tax = salary // 10 - np.where(rng.random(rows - 1) <= 0.01, 11, 0)
     return side("l", {"salary": salary, "tax": tax}, rng), side("r", {"salary": salary, "tax": tax}, rng)

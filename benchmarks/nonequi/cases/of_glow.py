@@ -1,4 +1,4 @@
-"""glow's left join of points with regions by overlap, scaled from a billion rows by a million to ten million by one."""
+"""glow's left join of points with overlapping regions, scaled from a billion by a million to ten million by one."""
 
 from __future__ import annotations
 

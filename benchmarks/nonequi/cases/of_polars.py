@@ -1,4 +1,4 @@
-"""Polars' benchmark of `join_where`, whose tables are those of pyjanitor: who lasts shorter and brings in more?"""
+"""Polars' benchmark of `join_where`, with the tables of pyjanitor: shorter duration, but more revenue?"""
 
 from __future__ import annotations
 

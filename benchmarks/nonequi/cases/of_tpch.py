@@ -1,4 +1,4 @@
-"""A join of TPC-H by two inequalities that benchmarks of nested loops use: 169,757,135 pairs at scale 0.01."""
+"""A TPC-H join on two inequalities that is used in benchmarks of nested loops: 169,757,135 pairs at scale 0.01."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overlap of intervals where most have no partner: left join, and anti join."""
+"""Overlap of intervals, most of which have no partner: left join, and anti join."""
 
 from __future__ import annotations
 

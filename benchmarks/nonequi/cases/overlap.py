@@ -1,4 +1,4 @@
-"""Overlap of intervals, five partners for each."""
+"""Overlap of intervals, five partners for each interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points in intervals, five for each point: uniform, points skewed, wide and narrow intervals mixed."""
+"""Points in intervals, five for each point: uniform, skewed points, and a mix of wide and narrow intervals."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from benchmarks.nonequi.case import Case, Tables
 from benchmarks.nonequi.cases.columns import SPACING, intervals, positions, side
 from benchmarks.nonequi.question import Pairs, Within
 
-BLOCKS = 10_000  # of the domain, with Zipf's shares of the points
+BLOCKS = 10_000  # blocks of the domain, with Zipf shares of the points
 ZIPF = 1.3
-WIDE = 20  # intervals of a tenth of the domain
-LONGEST = 10_000  # of the others
+WIDE = 20  # number of intervals with a tenth of the domain
+LONGEST = 10_000  # maximum length of the others
 
 
 def uniform(rows: int, rng: np.random.Generator) -> Tables:

@@ -1,4 +1,4 @@
-"""Two streams of files, joined by two inequalities while they arrive; all rows are in the window."""
+"""Two streams of files, joined on two inequalities while they arrive; all rows are in the window."""
 
 from __future__ import annotations
 

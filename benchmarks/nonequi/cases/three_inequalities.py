@@ -1,4 +1,4 @@
-"""Three inequalities, five partners for each row; the third, of independent columns, halves those of the first two."""
+"""Three inequalities, five partners for each row; the third, on independent columns, halves the pairs of the others."""
 
 from __future__ import annotations
 

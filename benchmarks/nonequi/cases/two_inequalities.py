@@ -1,4 +1,4 @@
-"""Two inequalities of correlated columns, five partners for each row: who earns more and pays less?"""
+"""Two inequalities on correlated columns, five partners for each row: who earns more and pays less?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def generate(rows: int, rng: np.random.Generator) -> Tables:
 
 
 def correlated(prefix: str, rows: int, partners: int, rng: np.random.Generator) -> pa.Table:
-    """b is a with as much noise as gives each row these many partners."""
+    """b is a with enough noise to give each row this many partners."""
     a = rng.random(rows)
     return side(prefix, {"a": a, "b": a + 6 * partners / rows * rng.random(rows)}, rng)
 

@@ -1,4 +1,4 @@
-"""The contenders, one file each, in the order in which tables have them."""
+"""The contenders, one file each, in the order of the tables on the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ClickHouse in process, tables of its engine Memory."""
+"""ClickHouse in process, with tables in its Memory engine."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Chdb(Contender):
 
         super().__init__(case)
         self.directory = tempfile.TemporaryDirectory(prefix="chdb-")
-        self.session = session.Session(self.directory.name)  # a process may have one
+        self.session = session.Session(self.directory.name)  # only one per process
 
     def load(self, files: Files) -> None:
         for name, file in zip("lr", files, strict=True):
-            # Its rule for files makes columns nullable, which as-of joins refuse.
+            # By default columns read from files are nullable, and as-of joins reject those.
             rule = "SETTINGS schema_inference_make_columns_nullable = 0"
             self.session.query(f"DROP TABLE IF EXISTS {name}")
             self.session.query(f"CREATE TABLE {name} ENGINE = Memory AS SELECT * FROM file('{file}', Parquet) {rule}")
@@ -64,7 +64,7 @@ class Chdb(Contender):
     def _query(self) -> str:
         match self.case.question:
             case AsOf(left_time, right_time, keys):
-                # An as-of join needs an equality: without keys one of constants.
+                # An as-of join needs an equality; without keys it is one of constants.
                 equal = f"l.{keys[0]} = r.{keys[1]}" if keys else "l.one = r.one"
                 left, right = ("l", "r") if keys else ("(SELECT *, 1 AS one FROM l) l", "(SELECT *, 1 AS one FROM r) r")
                 on = f"{equal} AND l.{left_time} >= r.{right_time}"

@@ -1,4 +1,4 @@
-"""DataFusion, tables in memory as it reads them from Parquet files."""
+"""DataFusion, with tables in memory, loaded from Parquet files."""
 
 from __future__ import annotations
 

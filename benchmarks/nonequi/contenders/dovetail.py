@@ -15,7 +15,7 @@ from benchmarks.nonequi.sql import condition
 
 
 def on(terms: Iterable[Term]) -> str:
-    """As its documentation writes conditions."""
+    """The condition in the style of the documentation."""
     return " AND ".join(
         f"abs(l.{term.left} - r.{term.right}) <= {term.reach}" if isinstance(term, Band) else condition([term])
         for term in terms

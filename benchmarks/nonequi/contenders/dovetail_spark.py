@@ -69,7 +69,7 @@ class DovetailOnSpark(OnSpark):
         return len(found.take(rows))
 
     def _stream(self, file: Path, files: int) -> Any:
-        """As many files, one for each micro-batch."""
+        """The stream of a table that is split into this many files, one per micro-batch."""
         table = pq.read_table(file)
         self.rows_of_both = 2 * table.num_rows
         place = self.place / file.stem
@@ -81,7 +81,7 @@ class DovetailOnSpark(OnSpark):
         return reader.option("maxFilesPerTrigger", 1).parquet(str(place))
 
     def _written(self, stream: Any) -> Any:
-        """The rows that the query has written when its streams have ended."""
+        """The number of rows that the query has written when its streams have ended."""
         place = tempfile.mkdtemp(dir=self.place)
         writer = stream.writeStream.format("parquet").option("checkpointLocation", f"{place}/checkpoint")
         query = writer.trigger(availableNow=True).start(f"{place}/rows")

@@ -1,4 +1,4 @@
-"""DuckDB, tables of its own in memory, results as Arrow tables."""
+"""DuckDB, with its own tables in memory and results as Arrow tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What contenders on Spark share: a session on all cores of this machine, tables as Parquet files, rows to no sink."""
+"""Base of the contenders on Spark: a session on all cores of this machine, tables as Parquet files, the noop sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pandas: `merge_asof` of its own, and `conditional_join` of pyjanitor."""
+"""pandas: its own `merge_asof`, and `conditional_join` of pyjanitor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Polars: `join_where` for inequalities, `join_asof`, and its own joins on equal keys for the rest."""
+"""Polars: `join_where` for inequalities, `join_asof`, and joins on equal keys for the rest."""
 
 from __future__ import annotations
 

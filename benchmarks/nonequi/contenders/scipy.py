@@ -1,4 +1,4 @@
-"""SciPy's tree of points, for neighbours: whole rows are gathered by pyarrow."""
+"""SciPy's k-d tree for nearest neighbours; pyarrow gathers whole rows."""
 
 from __future__ import annotations
 

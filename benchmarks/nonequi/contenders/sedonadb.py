@@ -1,4 +1,4 @@
-"""SedonaDB: spatial joins of points, tables in memory with a column of geometries."""
+"""SedonaDB: spatial joins of points, with tables in memory that have a geometry column."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SedonaDB(Contender):
         return found
 
     def _shape(self, side: str) -> str:
-        """Points; right ones of a band are the square around them."""
+        """A point; for a band, the right side is the square around the point."""
         match self.case.question:
             case Pairs((Band(left, right, reach), Band(left_y, right_y, reach_y))):
                 if side == "r":

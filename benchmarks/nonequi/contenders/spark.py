@@ -1,4 +1,4 @@
-"""Spark's own plan of the plain query."""
+"""The plain query with Spark's own plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Spark(OnSpark):
     def query(self) -> Any:
         match self.case.question:
             case AsOf(left_time, right_time, keys):
-                # Since 4.3; off by default.
+                # Available since 4.3; off by default.
                 self.spark.conf.set("spark.sql.join.asofJoin.enabled", "true")
                 on = f" ON l.{keys[0]} = r.{keys[1]}" if keys else ""
                 match = f"MATCH_CONDITION (l.{left_time} >= r.{right_time})"

@@ -1,7 +1,7 @@
-"""Spark with bins made by hand: rows are put into bins, joined by an equality on the bin, and filtered.
+"""Spark with hand-written bins: rows are put into bins, joined on equal bins, and filtered.
 
-Several widths of bins are tried for each case; the fastest is kept beside the tables and measured. OR of equalities is
-a union of joins, and an as-of join a window over the union of both tables.
+Several bin widths are tried for each case; the fastest is stored with the tables and measured. OR of equalities is a
+union of joins, and an as-of join is a window over the union of both tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.nonequi.question import (
 )
 from benchmarks.nonequi.sql import condition, select
 
-TRIED = (0.5, 2.0, 8.0)  # times the width that the case suggests
+TRIED = (0.5, 2.0, 8.0)  # times the width suggested by the case
 
 
 class SparkWithBins(OnSpark):
@@ -74,7 +74,7 @@ class SparkWithBins(OnSpark):
         return int(json.loads(file.read_text()))
 
     def _binned(self, width: int) -> Any:
-        """Pairs by bins; rows without a pair are put beside them by their number."""
+        """Pairs by bins; left rows without a pair are added by their number."""
         from pyspark.sql import functions as F
 
         question = self.case.question
@@ -85,7 +85,7 @@ class SparkWithBins(OnSpark):
         for term in question.terms:
             match term:
                 case Compare():
-                    continue  # an equality, which is in the condition
+                    continue  # an equality; it stays in the condition
                 case Within(point, start, end):
                     ends = (point, point), (start, f"{end} - 1")
                 case Overlap(left_start, left_end, right_start, right_end):
@@ -96,7 +96,7 @@ class SparkWithBins(OnSpark):
             for side, (low, high), bins in zip("lr", ends, (left_bins, right_bins), strict=True):
                 every = f"explode(sequence(({low}) div {width}, ({high}) div {width}))"
                 bins.append(f"{every if low != high else f'{low} div {width}'} AS {side}_bin{number}")
-            # A pair that shares several bins counts in the first.
+            # A pair that shares several bins is kept in the first.
             once.append(f"l_bin{number} = greatest({ends[0][0]}, {ends[1][0]}) div {width}")
         left, right = self.left, self.right
         for text in left_bins:
@@ -122,7 +122,7 @@ class SparkWithBins(OnSpark):
         return self.left.join(pairs.select("l_id"), "l_id", "left_anti")
 
     def _as_of(self, left_time: str, right_time: str, keys: tuple[str, str] | None) -> Any:
-        """Both tables in one, in order of time: each left row takes the last right row before it along."""
+        """The union of both tables, sorted by time: each left row takes the last right row before it."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 

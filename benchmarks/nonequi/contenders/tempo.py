@@ -23,7 +23,7 @@ class Tempo(OnSpark):
         question = self.case.question
         assert isinstance(question, AsOf)
         left_key, right_key = question.keys or ("l_k", "r_k")
-        series = [  # columns of the key and of time have one name on both sides
+        series = [  # key and time columns have the same names on both sides
             TSDF(frame.withColumnsRenamed({time: "t", key: "k"}), "t", ["k"] if question.keys else None)
             for frame, time, key in (
                 (self.left, question.left_time, left_key),

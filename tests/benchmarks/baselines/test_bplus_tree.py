@@ -13,7 +13,7 @@ def test_insert_delete_probe(order: int) -> None:
     tree, work = BPlusTree(order), Work()
     stored: list[tuple[float, int]] = []
     for step in range(900):
-        # Grows for a while, shrinks to nothing, grows again.
+        # The tree grows, shrinks to nothing, and grows again.
         if stored and rng.random() < (0.3 if step < 300 or step > 650 else 0.9):
             entry = stored.pop(rng.randrange(len(stored)))
             assert tree.delete(*entry, work.counts)

@@ -29,7 +29,7 @@ def test_ties_per_operator(names: tuple[str, str], left_rows: int, right_rows: i
 
 
 def test_as_the_nested_loop() -> None:
-    """More results than there is room for at first, and NaN on both sides."""
+    """With more results than fit in the initial arrays, and NaN on both sides."""
     left, right = table(2, 200), table(3, 300)
     left[::7, 0] = right[::5, 1] = np.nan
     query = Query.of("<=", "<")

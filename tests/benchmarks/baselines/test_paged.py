@@ -1,4 +1,4 @@
-"""Joins in pages find what there is, and move the pages that their formulas say."""
+"""Paged joins find all results, and transfer as many pages as their formulas predict."""
 
 from collections.abc import Callable
 from math import ceil
@@ -13,7 +13,7 @@ Join = Callable[[Paged, Paged, int], Transfers]
 
 def relations(ones: int, manys: int, page_rows: int = 10, seed: int = 0) -> tuple[Paged, Paged]:
     rng = generator(seed)
-    keys = rng.permutation(2 * ones)[:ones]  # every other key of the second relation dangles
+    keys = rng.permutation(2 * ones)[:ones]  # every other key of the second relation has no partner
     return Paged(keys, page_rows), Paged(rng.integers(0, 2 * ones, manys), page_rows)
 
 

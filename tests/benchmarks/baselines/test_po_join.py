@@ -1,4 +1,4 @@
-"""The worked examples of the SPO-Join paper and of its technical report, what the printed probe gets wrong, merges."""
+"""The worked examples of the SPO-Join paper and its technical report, the faults of the printed probe, and merges."""
 
 from collections.abc import Sequence
 
@@ -63,7 +63,7 @@ def test_probe_from_the_right() -> None:
 
 @pytest.mark.parametrize("intersection", ["bit", "hash"])
 def test_mutable_part(intersection: str) -> None:
-    """By POWER s21, s100, s201; by COOL s21, s100; together s21, s100."""
+    """By POWER s21, s100, s201; by COOL s21, s100; by both s21, s100."""
     stored = {10: (1000, 800), 15: (1000, 800), 30: (1560, 500), 21: (3300, 100), 100: (3300, 100), 201: (4000, 1000)}
     trees, work = Trees(Q1, 4, intersection), Work()
     for position, keys in stored.items():
@@ -86,7 +86,7 @@ def test_an_empty_side_still_merges_and_expires() -> None:
 
 @pytest.mark.parametrize("delta", [1, 7, 64])
 def test_merges_are_cut_by_position(delta: int) -> None:
-    """Every row is in one part, every permutation is one, and offsets never fall."""
+    """Every row is in one part, permutations are valid, and offsets never decrease."""
     join = po_join(Q1, 100, delta)
     results(join, random_stream(delta, 300, 2, bad=0.2))
     for index in join.indexes:
@@ -102,7 +102,7 @@ def test_merges_are_cut_by_position(delta: int) -> None:
 @pytest.mark.parametrize("waiting", [1, 5, 9])
 @pytest.mark.parametrize("self_join", [False, True])
 def test_rows_that_wait_for_a_merge(waiting: int, self_join: bool) -> None:
-    """The queue is what arrives during merges, and each of its rows probes the new batch once."""
+    """Rows that arrive during merges are queued, and each probes the new batch once."""
     names: Sequence[str] = ("<", ">=", "!=")
     stream = random_stream(waiting, 205, 3, bad=0)
     join = po_join(query_of(*names, self_join=self_join), 60, 10, merge_arrivals=waiting)

@@ -1,4 +1,4 @@
-"""Replacement selection: runs are sorted, twice as long as memory, and rows of one number are joined early."""
+"""Replacement selection: runs are sorted and twice as long as memory, and runs of the same number are joined early."""
 
 import numpy as np
 import pytest

@@ -47,7 +47,7 @@ def test_operators(name: str) -> None:
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", JOINS)
 def test_self_joins(name: str) -> None:
-    """Both orientations, and no row with itself."""
+    """Pairs in both orientations, but no row with itself."""
     for seed, names in enumerate([*zip(NAMES, strict=True), *zip(NAMES, NAMES[3:] + NAMES[:3], strict=True)]):
         stream = random_stream(seed, 50, len(names))
         join = JOINS[name](query_of(*names, self_join=True), 17)
@@ -86,7 +86,7 @@ def test_one_stream_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", JOINS)
 def test_unordered_pairs(name: str) -> None:
-    """A symmetric self-join may give each pair once."""
+    """A symmetric self-join can return each pair once."""
     stream = random_stream(1, 100, 2)
     query = query_of("band<", "band<=", self_join=True)._replace(once=True)
     found = results(JOINS[name](query, WINDOW), stream)
@@ -94,7 +94,7 @@ def test_unordered_pairs(name: str) -> None:
 
 
 def test_false_candidates_are_counted() -> None:
-    """Whole batches leave late; a tree that deletes each row is never late."""
+    """Whole batches are dropped late; a tree that deletes each row is never late."""
     stream = random_stream(2, 200, 1, bad=0)
     late, exact = po_join(query_of("<="), 30, 10), bplus_tree_join(query_of("<="), 30)
     assert results(late, stream) == results(exact, stream)

@@ -1,4 +1,4 @@
-"""Contenders that are installed for tests answer every case as its definition says: all pairs, looked at one by one."""
+"""Contenders that are installed for tests answer every case as defined: all pairs, checked one by one."""
 
 import operator
 from pathlib import Path
@@ -31,7 +31,7 @@ OPERATORS: dict[str, Any] = {
 
 
 def holds(term: Term, left: pa.Table, right: pa.Table) -> np.ndarray:
-    """Of each pair of rows."""
+    """Whether the terms hold, for each pair of rows."""
 
     def column(name: str) -> np.ndarray:
         table, shape = (left, (-1, 1)) if name in left.column_names else (right, (1, -1))

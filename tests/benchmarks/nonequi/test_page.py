@@ -1,4 +1,4 @@
-"""The page of results is written from figures: losses first, and a word where there are none."""
+"""The page of results is generated from figures: losses first, and a word for missing figures."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The logic of the benchmark of joins without equal keys: its contenders need not be installed."""
+"""The logic of the benchmark of joins without equal keys. Contenders need not be installed."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def test_a_child_that_takes_too_long_ends_with_all_that_it_has_started(tmp_path:
         [sys.executable, "-c", script], tmp_path, tmp_path / "phases", Limits(cpu_s=0.2, wall_factor=1e6)
     )
     assert ended.excess == "time: more than 0.2 CPU seconds"
-    with suppress(ProcessLookupError):  # it is gone
+    with suppress(ProcessLookupError):  # it has ended
         ending = os.pidfd_open(int((tmp_path / "child").read_text()))
         assert select.select([ending], [], [], PATIENCE_S)[0]
 
@@ -132,7 +132,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     cases = [CASES["streams"]]
     runner.run_all(cases, ["dovetail", "duckdb"], [100], ["rows", "count"], **options)
     found = runner.run_all(cases, ["dovetail", "duckdb", "dovetail_spark"], [100], ["rows"], **options)
-    assert asked == ["dovetail", "dovetail_spark"]  # nothing twice; a stream is not counted, and DuckDB has none
+    assert asked == ["dovetail", "dovetail_spark"]  # no duplicates; streams have no count, and DuckDB has no streams
     assert [("runs" in one, "cannot" in one) for one in found["entries"]] == [
         (True, False),
         (False, True),

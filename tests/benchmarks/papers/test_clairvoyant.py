@@ -1,4 +1,4 @@
-"""The bound against its own definition, simulated, and for the workloads of the papers."""
+"""The bound against a simulation of its definition, and for the workloads of the papers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Diag-Join's window at a small size, and its benchmark from TPC-H."""
+"""Diag-Join's window at a small size, and its benchmark on TPC-H."""
 
 from pathlib import Path
 from unittest import SkipTest
@@ -13,7 +13,7 @@ from benchmarks import tpch
 
 
 def test_the_window_has_to_cover_the_days_until_shipping() -> None:
-    """121 days of 2406 around the diagonal, and half a table more on average: 6.3 % of the orders suffice."""
+    """121 of 2406 days around the diagonal, plus half a table on average: 6.3 % of the orders suffice."""
     scans = orders_and_items(60_000)
     assert run(scans, 0.0675 * 60_000).tally.mishits == 0
     assert run(scans, 0.0562 * 60_000).tally.mishits > 0
@@ -39,7 +39,7 @@ def joined(directory: Path, scale: float, share: float) -> None:
 
 
 def test_tpch(tmp_path: Path) -> None:
-    joined(tmp_path, 0.01, share=0.09)  # few orders a day: their number varies
+    joined(tmp_path, 0.01, share=0.09)  # few orders per day, so their number varies
 
 
 @pytest.mark.slow

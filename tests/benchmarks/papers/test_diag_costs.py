@@ -1,4 +1,4 @@
-"""The page model with the sizes in print: Order of 44,475 pages, Lineitem of 189,635."""
+"""The page model with the printed sizes: 44,475 pages of Order, 189,635 of Lineitem."""
 
 import pytest
 from benchmarks.papers.diag_costs import DiagCosts, Machine, Relation, break_even, nested_loop_transfers
@@ -41,5 +41,5 @@ def test_seconds_follow_the_equations() -> None:
     assert costs.diag(0.0) == costs.first_phase(0.0)
     assert costs.first_phase(0.5) == pytest.approx(costs.first_phase(0.0) + 20 + 2.0)
     assert costs.diag(0.5) == pytest.approx(costs.first_phase(0.5) + costs.grace(Relation(200, 20)))
-    # one part only, with all ten pages as its buffer: both read, written ten pages at a time, read
+    # a single part, with all ten pages as its buffer: both are read, written ten pages at a time, and read
     assert costs.grace() == pytest.approx(2 * (10 + 1.0) + (1 + 1.0) + 2 * (40 + 4.0) + (4 + 4.0) + 600 * 0.01 + 8.0)

@@ -1,4 +1,4 @@
-"""What DINER's experiments are made of."""
+"""The building blocks of DINER's experiments."""
 
 import os
 import tempfile
@@ -47,7 +47,7 @@ def test_pages_cost_the_same_share_of_the_transmission_at_every_size() -> None:
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("contender", [DINER, pytest.param(OURS, marks=pytest.mark.slow)], ids=lambda c: c.operator)
 def test_a_budget_in_bytes_holds_fewer_rows(contender: Contender) -> None:
-    """Indexes and buffers count: the share in bytes is below that in rows, but not by much."""
+    """Indexes and buffers count, so the share in bytes is slightly below that in rows."""
     setting = Setting(4000, blocks=20)
     line = skewed(1, 0, setting)
     assert 0.3 * run_of(contender, line, setting).share < share_in_bytes(contender, line, setting)

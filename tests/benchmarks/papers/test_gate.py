@@ -1,4 +1,4 @@
-"""The gate closes when an operator is broken on purpose: each fault turns a verdict."""
+"""The gate fails when an operator is broken on purpose: each fault changes a verdict."""
 
 from collections.abc import Iterator
 from dataclasses import replace

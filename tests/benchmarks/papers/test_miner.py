@@ -1,4 +1,4 @@
-"""What MINER's experiments are made of."""
+"""The building blocks of MINER's experiments."""
 
 import pytest
 from benchmarks.papers.clairvoyant_chain import chain_bound
@@ -12,7 +12,7 @@ SMALL, TENTH = 1000, 10_000
 
 
 def test_the_bound_of_four_inputs() -> None:
-    """It grows with memory, ends at everything, and lies below that of two inputs."""
+    """The bound grows with memory up to 1, and is below that of two inputs."""
     bounds = chain_bounds(4, TENTH)
     assert bounds == sorted(bounds)
     assert all(four < two for four, two in zip(bounds, chain_bounds(2, TENTH), strict=True))
@@ -28,7 +28,7 @@ def test_a_budget_in_bytes_says_what_indexes_take() -> None:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
 def test_few_rows_wait_while_blocks_are_joined(seed: int) -> None:
-    """No more than what makes it hand over and what comes during a single step, which reads few blocks."""
+    """At most the rows that trigger the hand-over plus those that arrive during one step, which reads few blocks."""
     setting = with_silences(chain_of(4, 200, seed), 4.0)
     seen = waiting_rows(setting, 44, 4, hand_over=20)
     assert seen.steps > 5

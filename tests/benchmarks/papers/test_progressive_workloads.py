@@ -1,4 +1,4 @@
-"""The workloads have the sizes, frequencies and times that the papers give."""
+"""The workloads have the sizes, frequencies and times given in the papers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every claim has an experiment and an expected verdict; verdicts follow from settings, and changes are seen."""
+"""Every claim has an experiment and an expected verdict; verdicts follow from settings, and changes are detected."""
 
 import io
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What RPJ's experiments are made of."""
+"""The building blocks of RPJ's experiments."""
 
 import pytest
 from benchmarks.papers.rpj_runs import online

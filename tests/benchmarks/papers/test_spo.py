@@ -1,4 +1,4 @@
-"""The claims of SPO-Join at a small size: counts of operations only, no times."""
+"""The claims of SPO-Join at a small size: only counts of operations, no times."""
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def test_rows_that_wait_for_a_merge_probe_once() -> None:
     waits = merging((200, 400))
     assert waits.queued_probes == waits.arrivals_during_merges == 150
     assert waits.results_agree
-    assert 5.9 <= min(waits.moved_per_row) <= max(waits.moved_per_row) <= 6  # whatever delta is
+    assert 5.9 <= min(waits.moved_per_row) <= max(waits.moved_per_row) <= 6  # for any delta
 
 
 def test_a_larger_mutable_part_is_more_work() -> None:

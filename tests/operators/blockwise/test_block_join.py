@@ -23,7 +23,7 @@ def test_every_pair_of_blocks_exactly_once_while_both_sides_grow(seed: int) -> N
                 pair = (outer, step.inner_block)
                 done.append(pair if step.outer is Side.LEFT else pair[::-1])
             whole = {(i, j) for i in range(rectangle.joined_left) for j in range(rectangle.joined_right)}
-            assert whole <= set(done)  # the completed rectangle
+            assert whole <= set(done)  # the finished rectangle
         if not growing:
             break
         rectangle = BlockSchedule.from_json(json.loads(json.dumps(rectangle.to_json())))

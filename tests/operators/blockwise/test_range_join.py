@@ -1,4 +1,4 @@
-"""Sorted blocks joined range by range: every pair once, however little memory there is."""
+"""Sorted blocks joined range by range: every pair once, with any amount of memory."""
 
 from collections.abc import Iterator
 from pathlib import Path

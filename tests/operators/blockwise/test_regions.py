@@ -12,7 +12,7 @@ LOWER, MIDDLE, UPPER = CODES[:10], CODES[10:50], CODES[50:]
 
 
 def regions_after_a_flush() -> Regions:
-    """Lower, middle and upper region with 10, 40 and 10 rows, as after the eviction of some others."""
+    """Lower, middle and upper regions with 10, 40 and 10 rows, as after some evictions."""
     regions = Regions(Policy())
     regions.move_bounds(CODES, BLOCK, set())
     assert regions.tups.tolist() == [10, 40, 10]
@@ -22,9 +22,9 @@ def regions_after_a_flush() -> Regions:
 @pytest.mark.parametrize(
     ("results", "evicted"),
     [
-        ((5, 30, 8), "lower"),  # 0.5, 0.75, 0.8 results per row: not by their number, which is least, too
+        ((5, 30, 8), "lower"),  # 0.5, 0.75, 0.8 results per row; the lower region also has the fewest results
         ((8, 30, 5), "upper"),
-        ((8, 20, 9), "middle"),  # most results, but for four times as many rows
+        ((8, 20, 9), "middle"),  # the most results, but four times as many rows
         ((0, 40, 40), "lower"),
         ((40, 0, 40), "middle"),
         ((40, 40, 0), "upper"),

@@ -1,4 +1,4 @@
-"""DINER: its statistics, its bounds and its block work, after every event and at every point of interruption."""
+"""DINER: statistics, bounds and work on blocks, after every event and at every point of interruption."""
 
 import json
 import random
@@ -55,7 +55,7 @@ ONE = pa.table({"k": [1]})
 
 
 class Lab:
-    """An operator, driven event by event, that can be looked into."""
+    """An operator that is driven event by event, with access to its internals."""
 
     def __init__(self, left: pa.Table, right: pa.Table, on: str, limit: int, unit: Unit, rows: int, **parameters: Any):
         self.tables = [
@@ -107,7 +107,7 @@ class Lab:
         assert Counter(self.pairs) == Counter(definition(*self.tables, self.on))
 
     def check_statistics(self) -> None:
-        """What is kept equals what is counted anew."""
+        """Check that incremental statistics equal recomputed ones."""
         operator = self.operator
         for side in Side:
             residents, regions, spilled = (
@@ -138,9 +138,9 @@ class Lab:
             assert len(living) + sum(block.block.rows for block in spilled) == ever
 
     def check_rectangle(self) -> None:
-        """All pairs of rows in the finished rectangle of blocks are out, or met in memory; and so with what is left."""
+        """Check that all pairs in the finished rectangle of blocks, or together in memory once, have been emitted."""
         work = self.operator._spilled.work
-        stays: list[dict[int, tuple[int, int, int]]] = [{}, {}]  # row -> (came, left, number of its block)
+        stays: list[dict[int, tuple[int, int, int]]] = [{}, {}]  # row -> (arrived, left, number of its block)
         for side in Side:
             residents = self.operator._sides[side]
             living = np.arange(residents.rows)
@@ -206,7 +206,7 @@ ALL_BLOCKS = [(a, b) for a in range(5) for b in range(5)]
     "blocks", [*SOME_BLOCKS, *(pytest.param(b, marks=pytest.mark.slow) for b in ALL_BLOCKS)], ids=str
 )
 def test_every_point_of_interruption(blocks: tuple[int, int], restart: bool) -> None:
-    """Up to 4 x 4 blocks: reactive work that breaks off after any yield, goes on after an arrival, and ends."""
+    """Up to 4 x 4 blocks: reactive work stops after any yield, continues after an arrival, and finishes."""
     rng = seeded(str(blocks))
     left, right = (numbers(rng, 2 * n + 4, 4) for n in blocks)
     for steps in range(15):
@@ -238,7 +238,7 @@ def test_edges_of_64_bits() -> None:
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("on", ["l.s = r.s", "l.s < r.s", "l.s >= r.s AND l.k = 1"])
 def test_strings_that_begin_alike(on: str) -> None:
-    """What most strings have in common tells nothing: codes are made of what follows, and outliers stay in order."""
+    """A common prefix carries no information: codes use the bytes after it, and outliers stay in order."""
     rng = seeded(on)
     words = [f"customer#{rng.randrange(30):04d}" for _ in range(20)]
     outliers = ["", "a", "zz", "customer#", "customer#0001x"]
@@ -281,7 +281,7 @@ def test_a_budget_in_bytes(on: str) -> None:
 
 
 def test_hand_over_takes_one_step_whatever_is_on_disk() -> None:
-    """Between two yields of the reactive phase, one inner block is read, and its outer blocks; or one is written."""
+    """Between two yields of the reactive phase, one inner block and its outer blocks are read, or one is written."""
     rng = random.Random(0)
     outer_blocks = 3
     lab = Lab(numbers(rng, 600, 50), numbers(rng, 600, 50), "l.k = r.k", 100, "rows", 10, outer_blocks=outer_blocks)
@@ -323,7 +323,7 @@ def test_once_all_has_come_more_blocks_are_loaded_at_once() -> None:
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("useful", ["smallest", "middle", "largest"])
 def test_values_that_give_results_stay_in_memory(useful: str) -> None:
-    """A tenth of the values gives all results, the rest of both sides have nothing in common."""
+    """A tenth of the values gives all results; the other values occur on one side only."""
     rng = random.Random(0)
     first = {"smallest": 0, "middle": 450, "largest": 900}[useful]
     shared = range(first, first + 100)
@@ -337,14 +337,14 @@ def test_values_that_give_results_stay_in_memory(useful: str) -> None:
     for side in list(Side) * 40:
         lab.arrive(side, 50)
     resident = np.concatenate([side.codes() for side in lab.operator._sides])
-    assert np.isin(resident, shared).mean() > 0.5  # of a quarter that arrived
-    assert len(lab.pairs) > 0.3 * len(definition(lab.tables[0], lab.tables[1], lab.on))  # with a tenth of the rows
+    assert np.isin(resident, shared).mean() > 0.5  # of a quarter of the arrivals
+    assert len(lab.pairs) > 0.3 * len(definition(lab.tables[0], lab.tables[1], lab.on))  # with memory for a tenth
     lab.finish()
 
 
 @pytest.mark.one_in(2)
 def test_blocks_that_cannot_match_are_not_read() -> None:
-    """Values that only grow: early blocks of one side have nothing in common with late ones of the other."""
+    """With ascending values, early blocks of one side have no matches in late blocks of the other."""
     grow = pa.table({"k": pa.array(range(400), pa.int64())})
     late = pa.table({"k": pa.array(range(1000, 1400), pa.int64())})
     schedule = [("l", 400), ("r", 400), ("stall", 1000)]
@@ -369,7 +369,7 @@ def test_after_an_end_reloaded_rows_find_partners_online() -> None:
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("ended", ["l", pytest.param("r", marks=pytest.mark.slow)])
 def test_blocks_that_come_again_and_leave_again(ended: str) -> None:
-    """Rows that arrive between two stays of a block, or after the last, meet it on disk only."""
+    """Rows that arrive between two stays of a block in memory, or after the last, are joined with it on disk only."""
     rng = seeded(ended)
     left, right = numbers(rng, 150, 12), numbers(rng, 150, 12)
     arriving = "lr".replace(ended, "")
@@ -402,7 +402,7 @@ def test_progressive_joins_of_tables() -> None:
 
 @pytest.mark.one_in(4)
 def test_a_snapshot_writes_what_is_new(tmp_path: Path) -> None:
-    """Rows once, and a few bytes for each that is still there; all anew when most have left, or in many blocks."""
+    """Rows once, and a few bytes for each remaining row; everything again if most are gone, or in many blocks."""
     rng = np.random.default_rng(0)
     table = pa.table({"k": rng.integers(0, 50, 2400), "s": [f"{i:0100d}" for i in range(2400)]})
     condition = parse("l.k = r.k", table.schema, table.schema)
@@ -427,5 +427,5 @@ def test_a_snapshot_writes_what_is_new(tmp_path: Path) -> None:
         run.restore(Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments))
         assert (run.usage.resident_rows, run.usage.spilled_rows) == (before.resident_rows, before.spilled_rows)
     assert run.usage.resident_rows > 900
-    assert np.median(new_bytes) < 0.3 * max(new_bytes)  # the largest is everything
+    assert np.median(new_bytes) < 0.3 * max(new_bytes)  # the largest snapshot writes everything
     assert len(named) <= 2 * (MOST_BLOCKS + 1)

@@ -1,4 +1,4 @@
-"""Whether rows leave by value or by age: decided on a sample, and followed by the operator."""
+"""Eviction by value or by age: decided on a sample, and followed by the operator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Keys = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def clustered(rows: int) -> Keys:
-    """Partners arrive at about the same time, in either order; keys themselves have no order."""
+    """Partners arrive at about the same time, in either order; keys are in no order."""
     rng = np.random.default_rng(1)
     names = rng.permutation(rows)
     left, right = (np.argsort(np.arange(rows) + rng.uniform(-50, 50, rows)) for _ in Side)
@@ -38,7 +38,7 @@ def skewed(rows: int) -> Keys:
 
 
 def tried(keys: Keys, trial: EvictionTrial, store: BlockStore | None = None) -> list[bool]:
-    """What is decided after each batch. With a store, it is restored from a snapshot each time."""
+    """The decisions after each batch. With a store, the trial is restored from a snapshot each time."""
     decisions = [trial.decide(ROWS, BLOCK)]
     for start in range(0, len(keys[0]), BATCH):
         for side in Side:
@@ -76,7 +76,7 @@ def test_it_changes_its_mind() -> None:
 
 @pytest.mark.parametrize("keys", [clustered(3_000), skewed(3_000)], ids=["clustered", "skewed"])
 def test_samples_survive_restarts(keys: Keys, tmp_path: Path) -> None:
-    """After every batch, as between micro-batches: the same is decided at the same time."""
+    """With restarts after every batch, as between micro-batches, decisions are the same at the same time."""
     assert tried(keys, EvictionTrial(Policy()), BlockStore(tmp_path)) == tried(keys, EvictionTrial(Policy()))
 
 
@@ -94,7 +94,7 @@ def test_its_samples_are_small() -> None:
 
 
 def share(algorithm: str, keys: Keys, *, ageing: bool) -> float:
-    """Of the results, up to the last arrival."""
+    """The share of the results found up to the last arrival."""
     rows = len(keys[0])
     schedule = [("l", 10), ("r", 10)] * (rows // 10)
     left, right = (pa.table({"k": side}) for side in keys)

@@ -1,4 +1,4 @@
-"""What must hold of a spilling hash join after every event."""
+"""Invariants of a spilling hash join after every event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_invariants(operator: SpillingHash) -> None:
     for side in Side:
         sizes = operator._residents[side].sizes
         assert sizes.sum() == len(operator._residents[side])
-        if not any(arrivals.ended):  # after an end, rows that have met everything are dropped
+        if not any(arrivals.ended):  # after an end, rows without further partners are dropped
             assert (arrivals.total[side] == sizes + known.spilled[side]).all()
         for j, matches in enumerate(operator._matches):
             rows = 0
@@ -49,7 +49,7 @@ def _check_run(operator: SpillingHash, side: Side, run: HashRun, ticks: dict[str
 
 
 def _check_pairs(operator: SpillingHash) -> None:
-    """Runs of one flush leave at one tick; a merge puts together whole flushes: both sides have the same ticks."""
+    """A flush has a single tick, and a merge combines whole flushes, so both sides have the same ticks."""
     for matches in operator._matches:
         seen: set[int] = set()
         for match in matches:
@@ -58,5 +58,5 @@ def _check_pairs(operator: SpillingHash) -> None:
                 if (run := match.run_of(side)) is not None:
                     pages = read_run(operator._store, run, operator._schemas[side], 0, run.pages)
                     ticks.update(tick for page in pages for tick in page.left.tolist())
-            assert not ticks & seen  # a flush is in one match only, on both sides
+            assert not ticks & seen  # a flush is in only one match, on both sides
             seen |= ticks

@@ -1,4 +1,4 @@
-"""The flushing policies: the examples of the papers, and optimality by trying everything."""
+"""The flushing policies: the examples of the papers, and optimality by exhaustive search."""
 
 from itertools import product
 
@@ -39,7 +39,7 @@ def test_the_example_of_rpj() -> None:
 
 
 def test_nothing_left_to_flush_for_the_least_likely_arrival() -> None:
-    """A side has ended: nothing waits for it any more; where that is gone already, the next goes."""
+    """A side has ended, so rows that wait for it are flushed first; when these are gone, the next ones follow."""
     memory = held([[0, 3], [4, 4]], [[0.5, 0.5], [0.0, 0.0]])
     assert optimal_flush(memory, 5) == [Victim(L, 1, 3), Victim(R, 0, 2)]
     assert optimal_flush(memory, 100) == [Victim(L, 1, 3), Victim(R, 0, 4), Victim(R, 1, 4)]
@@ -47,7 +47,7 @@ def test_nothing_left_to_flush_for_the_least_likely_arrival() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_other_choice_leaves_more_expected_results(seed: int) -> None:
-    """Lemma 1: eta = sum of n1 p2 + p1 n2 is the largest of all ways to flush that number of rows."""
+    """Lemma 1: eta = sum of n1 p2 + p1 n2 is the maximum over all ways to flush that number of rows."""
     rng = np.random.default_rng(seed)
     rows, arrival = rng.integers(0, 4, (2, 3)), rng.random((2, 3))
     need = int(rng.integers(0, rows.sum() + 1))
@@ -108,7 +108,7 @@ def test_a_unit_ends_after_so_many_rows() -> None:
     arrivals = ArrivalRates(1, decay=0.0, unit_rows=4)
     for rows in (3, 3):
         arrivals.record_arrivals(L, np.array([rows]))
-    arrivals.record_arrivals(R, np.array([4]))  # a unit of its own; nothing of the one before is remembered
+    arrivals.record_arrivals(R, np.array([4]))  # a new unit; the previous one is forgotten
     assert arrivals.probabilities().tolist() == [[0.0], [1.0]]
 
 

@@ -1,4 +1,4 @@
-"""XJoin, HMJ, DPHJ and RPJ: exactly once under every interruption, policy and hand-over; invariants at every step."""
+"""XJoin, HMJ, DPHJ and RPJ: exactly once for every interruption, policy and hand-over, with invariants at each step."""
 
 import json
 import random
@@ -60,7 +60,7 @@ def in_portions(rng: random.Random, left: int, right: int, most: int) -> list[tu
     ("name", "keys"), [(name, keys) for turn, name in enumerate(OPERATORS) for keys in some((1, 100), turn, of=2)]
 )
 def test_more_than_memory_holds(name: str, keys: int) -> None:
-    """Few keys: the rows of one key do not fit, and chunks of them meet chunks."""
+    """With few keys, the rows of one key do not fit, and are joined chunk by chunk."""
     left, right = keyed(60, keys, 1), keyed(50, keys, 2)
     for seed, (memory_rows, block_rows) in enumerate([(4, 1), (48, 3)]):
         schedule = in_portions(seeded(seed), 60, 50, 12)
@@ -146,7 +146,7 @@ def _events(rng: random.Random, tables: tuple[pa.Table, pa.Table]) -> list[Event
             events += [Arrival(side, batch) for batch in rows]
             position[side] += entry[1]
         elif entry[0] == "stall":
-            events.append(Stall(None))  # until there is nothing left to do: no task is open after it
+            events.append(Stall(None))  # until no work is left and no task is open
     return [*events, End(Side.LEFT), End(Side.RIGHT)]
 
 
@@ -163,7 +163,7 @@ def test_a_budget_in_bytes_is_kept(name: str) -> None:
 
 
 class Watched(BlockStore):
-    """Looks at the memory in use when rows have been written to make room."""
+    """Records the memory in use after rows have been written to free memory."""
 
     most = 0
 
@@ -174,7 +174,7 @@ class Watched(BlockStore):
 
 @pytest.mark.parametrize("name", ["xjoin", *(pytest.param(name, marks=pytest.mark.slow) for name in ("hmj", "rpj"))])
 def test_results_that_are_forgotten_hold_no_rows(name: str, tmp_path: Path) -> None:
-    """One side, then the other: the last that was found holds all of a side, from which rows then leave."""
+    """The sides arrive in long turns: the last results refer to rows of a whole side, which are then evicted."""
     schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
     text = pa.array([f"{i:0300d}" for i in range(2_000)])
     rng = np.random.default_rng(0)
@@ -188,7 +188,7 @@ def test_results_that_are_forgotten_hold_no_rows(name: str, tmp_path: Path) -> N
         for _, results in driver.handle(Arrival(Side(turn // 10 % 2), batch)):
             del results
     assert counters.results > 1_000
-    assert store.most - before < 8_000_000  # what residents may take, and no rows that have left besides
+    assert store.most - before < 8_000_000  # the budget of residents, without evicted rows
 
 
 def test_rows_that_have_met_everything_are_dropped() -> None:
@@ -230,7 +230,7 @@ BANDS = (
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize(("on", "name"), some(list(product(BANDS, ["rpj", "hmj"])), 0, of=3))
 def test_bands_and_distances(on: str, name: str) -> None:
-    """Values on the edges of cells, far away, and none at all."""
+    """Values on cell borders, outliers, and nulls."""
     rng = seeded(f"{name}{on}")
 
     def table(rows: int) -> pa.Table:
@@ -307,14 +307,14 @@ def test_a_snapshot_keeps_what_is_in_memory_and_writes_what_is_new(name: str, tm
                 list(run.arrive(side, batch))
 
     first = operator(400)
-    arrive(first, 0, 300)  # more than fits
+    arrive(first, 0, 300)  # more than fit
     before = first.snapshot()
     second = operator(400)
     second.restore(Manifest(before.version, json.loads(json.dumps(before.state)), before.segments))
-    usages = [replace(run.usage, resident_bytes=0) for run in (first, second)]  # indexes have more or less room to grow
+    usages = [replace(run.usage, resident_bytes=0) for run in (first, second)]  # spare capacity of indexes varies
     assert usages[0] == usages[1]
     assert second.usage.resident_rows > 100
-    quiet = []  # what was written where nothing left in between
+    quiet = []  # rows written if none were evicted in between
     for start in range(300, 360, 5):
         spilled, named = second.usage.spilled_rows, set(second.snapshot().segments)
         arrive(second, start, 5)

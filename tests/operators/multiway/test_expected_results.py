@@ -1,4 +1,4 @@
-"""Counting keys in little memory, and what has arrived of an input."""
+"""Counts of keys in little memory, and sketches of the arrivals of an input."""
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ PATHS = Paths(parse_graph("a.k = b.k AND b.x = c.x", SCHEMAS))
 
 
 def test_frequent_keys_are_told_from_rare_ones() -> None:
-    """Never too few; seldom too many, though there are more keys than counters."""
+    """Counts are never too low, and rarely too high, even with more keys than counters."""
     rng = np.random.default_rng(0)
     keys = np.minimum(rng.zipf(1.5, 5000), 2000)
     counts = KeyCounts(256)
@@ -37,7 +37,7 @@ def test_old_counts_fade_when_a_counter_is_full() -> None:
 
 
 def test_the_sample_is_uniform() -> None:
-    """Rows that came early and late are in it equally often."""
+    """Early and late rows are equally likely to be in the sample."""
     attributes = PATHS.attributes["a"]
     early = 0
     for seed in range(40):
@@ -54,7 +54,7 @@ def test_the_sample_is_uniform() -> None:
 
 
 def test_selectivities_outlast_a_flush() -> None:
-    """Right after it, counts are zero: the order from before stands until there are some probes again."""
+    """Right after a flush, counts are zero: the previous order is kept until there are enough probes."""
     first, second = PATHS.links
     sizes = dict.fromkeys("abc", 10)
     found = Selectivities(PATHS.links)

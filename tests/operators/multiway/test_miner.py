@@ -1,4 +1,4 @@
-"""MINER from the inside: its statistics, its indexes, the order in which it probes, what it evicts."""
+"""Internals of MINER: statistics, indexes, probe order, eviction."""
 
 import json
 from collections import Counter, defaultdict
@@ -32,7 +32,7 @@ CHAIN = "a.k = b.k AND b.x = c.x AND c.s = d.s"
 
 
 class ReportedPairs:
-    """Results since the last flush of each input, kept apart from the operator: what its counters must add up to."""
+    """Counts results since the last flush of each input, independently of the operator's counters."""
 
     def __init__(self, miner: Miner) -> None:
         self.miner = miner
@@ -76,7 +76,7 @@ class ReportedPairs:
         for residents in state.residents.values():
             for attribute in residents.attributes:
                 codes = residents.codes(attribute)
-                # A row is in all indexes of its input, once, and nothing else is.
+                # Each row is in all indexes of its input, exactly once, and nothing else is.
                 keys = np.unique(codes)
                 found = [(keys[:0], keys[:0]), *residents.find(attribute, Bounds(keys, keys), 10**6)]
                 probing, rows = (np.concatenate(column) for column in zip(*found, strict=True))
@@ -94,7 +94,7 @@ class ReportedPairs:
 
 @pytest.mark.parametrize("seed", range(repeat(8)))
 def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
-    """After every event: rows and results per area, matches per link, rows per index."""
+    """After every event: rows and results per region, matches per link, rows per index."""
     rng = seeded(seed)
     tables = {alias: random_table(rng, rng.choice([8, 14, 20])) for alias in "abcd"}
     rows = {alias: table.num_rows for alias, table in tables.items()}
@@ -120,7 +120,7 @@ def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
 
 
 def test_probing_goes_on_from_what_is_joined() -> None:
-    """The paper's example: with s23 <= s12 <= s34, a row of R2 probes R3, then R1, then R4; one of R1 cannot jump."""
+    """The paper's example: with s23 <= s12 <= s34, a row of R2 probes R3, then R1, then R4; R1 must start with R2."""
     schemas = {alias: pa.schema([(name, pa.int64()) for name in "uvw"]) for alias in ("r1", "r2", "r3", "r4")}
     paths = Paths(parse_graph("r1.u = r2.u AND r2.v = r3.v AND r3.w = r4.w", schemas))
     selectivity = dict(zip(paths.links, (0.2, 0.1, 0.3), strict=True))
@@ -150,7 +150,7 @@ def rows(keys: list[int]) -> pa.RecordBatch:
 
 
 def rows_of(usage: Usage) -> Usage:
-    """Without the bytes of indexes, which have more or less room to grow."""
+    """Usage without bytes, since the spare capacity of indexes varies."""
     return replace(usage, resident_bytes=0)
 
 
@@ -170,12 +170,12 @@ def test_the_clock_spares_rows_that_were_used() -> None:
     policy.flush()
     residents = miner._state.residents["b"]
     assert sorted(residents.codes(residents.attributes[0]).tolist()) == [2, 4]
-    assert not residents.marks.all().all()  # the hand has cleared some marks on its way
+    assert not residents.marks.all().all()  # the clock hand has cleared some marks
     space.blocks.close()
 
 
 def test_worth_is_the_number_of_results_to_expect() -> None:
-    """Of b: only rows that c and a are both likely to complete; the row whose partner is resident is worth more."""
+    """Only rows of b that both a and c are likely to complete have worth; a resident partner increases it."""
     space = workspace(200, "a.k = b.k AND b.x = c.x")
     miner = Miner(space)
     drained(miner.arrive(1, rows([1, 2, 3])))
@@ -186,13 +186,13 @@ def test_worth_is_the_number_of_results_to_expect() -> None:
     worth = policy.of_all()
     assert worth["b"][0] > worth["b"][1] > worth["b"][2]
     assert worth["a"][0] > worth["a"][1]
-    miner.end(2)  # nothing more comes of it: the row of b that it has no partner for is worth nothing
+    miner.end(2)  # no more rows of c arrive, so the row of b without a partner in c is worth nothing
     worth = policy.of_all()
     assert worth["b"][0] > worth["b"][1] > worth["b"][2] == 0
     assert worth["c"].min() > 0
     for number in (0, 1):
         miner.end(number)
-    assert not len(miner._state.residents["c"])  # there was nothing on disk: all results are found
+    assert not len(miner._state.residents["c"])  # nothing was on disk, so all results have been found
     space.blocks.close()
 
 
@@ -213,7 +213,7 @@ def test_unknown_policies_are_refused() -> None:
     ],
 )
 def test_a_snapshot_changes_nothing_and_writes_what_is_new(name: str, restarted: bool, tmp_path: Path) -> None:
-    """Rows that were in memory are there afterwards, and are found by those that come."""
+    """Rows in memory are there after a restart, and arriving rows find them."""
     rng = np.random.default_rng(0)
     wide = pa.array(["x" * 300] * 20)
     arrivals = [(number, rows(rng.integers(0, 60, 20).tolist())) for _ in range(40) for number in range(3)]
@@ -232,7 +232,7 @@ def test_a_snapshot_changes_nothing_and_writes_what_is_new(name: str, restarted:
         wanted = sum(found.size for found in still.arrive(number, batch))
         online = sum(found.size for found in run.arrive(number, batch))
         manifest = run.snapshot()
-        if not (restarted and still.usage.spilled_rows):  # a policy that starts anew may let other rows go
+        if not (restarted and still.usage.spilled_rows):  # after a restart the policy may evict other rows
             assert online == wanted
             assert rows_of(run.usage) == rows_of(still.usage)
         kept = {segment for segment in manifest.segments if "kept" in segment}
@@ -244,4 +244,4 @@ def test_a_snapshot_changes_nothing_and_writes_what_is_new(name: str, restarted:
             run.restore(Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments))
             assert rows_of(run.usage) == rows_of(before)
     assert run.usage.resident_rows > 900
-    assert np.median(new_bytes) < 0.3 * max(new_bytes)  # the largest is everything
+    assert np.median(new_bytes) < 0.3 * max(new_bytes)  # the largest snapshot writes everything

@@ -1,4 +1,4 @@
-"""The odometer over blocks of several inputs: everything once, however often it is interrupted."""
+"""The odometer over blocks of several inputs: each combination once, for any interruptions."""
 
 import json
 from itertools import product
@@ -15,7 +15,7 @@ def combinations(cell: Cell) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_every_combination_of_blocks_is_joined_once(seed: int) -> None:
-    """While inputs grow, batches are interrupted and the state goes through JSON; the box invariant always holds."""
+    """Inputs grow, batches are interrupted, and the state is converted to JSON; the box invariant always holds."""
     rng = seeded(seed)
     inputs = rng.choice([2, 3, 3, 4])
     blocks = [rng.choice([0, 1, 2]) for _ in range(inputs)]
@@ -61,5 +61,5 @@ def test_what_surely_finds_nothing_is_left_out() -> None:
         seen.append(tuple(r.start for r in cell.blocks))
         if cell.blocks[1].start == 1:
             box.skip(cell, 1)  # the second input found nothing
-            box.skip(cell, 1)  # to say so twice changes nothing
+            box.skip(cell, 1)  # calling it twice has no effect
     assert seen == [(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 1, 0), (0, 2, 0), (0, 2, 1), (0, 2, 2), (0, 2, 3)]

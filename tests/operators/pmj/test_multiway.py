@@ -1,4 +1,4 @@
-"""Progressive merge join of several inputs: equalities and bands along one attribute, deep merges, interruptions."""
+"""Progressive merge join of several inputs: equalities and bands on one attribute, deep merges, interruptions."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Progressive merge join: all classes of conditions, deep merges, small memories, areas that spill."""
+"""Progressive merge join: all classes of conditions, deep merges, little memory, spilling sweep areas."""
 
 import gc
 import random
@@ -31,7 +31,7 @@ STRICTNESS = ("progressive", "semi_strict", "strict")
 
 
 def numbers(rng: random.Random, rows: int, values: int) -> pa.Table:
-    """Integer keys, doubles with ties, and intervals in x and y, some of them points, some the wrong way round."""
+    """Integer keys, doubles with ties, and intervals in x and y, some of them points, some reversed."""
     low = [rng.randrange(values) for _ in range(2 * rows)]
     high = [start + rng.choice([-1, 0, 0, 1, 2, 5, values // 2]) for start in low]
     return pa.table(
@@ -87,7 +87,7 @@ def test_every_class_by_every_merge_tree(on: str, fan_in: int, strictness: str) 
 
 
 def points(rng: random.Random, rows: int, dimensions: int, places: int) -> pa.Table:
-    """Points of a lattice, so that many are on borders of cells, and many at the same distance."""
+    """Points on a lattice, so that many are on cell borders, and many at the same distance."""
     return pa.table({f"x{d}": [rng.randrange(places) / 2 for _ in range(rows)] for d in range(dimensions)})
 
 
@@ -99,7 +99,7 @@ SLOWLY = pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 4, pytest.param(7, marks=SLOWLY)])
 def test_points_on_borders_and_at_the_radius(dimensions: int, copies: int) -> None:
     rng = seeded(f"{dimensions}{copies}")
-    radius = {2: 0.5, 3: 1.0, 8: 1.5, 16: 2.0}[dimensions]  # all of them distances of lattice points
+    radius = {2: 0.5, 3: 1.0, 8: 1.5, 16: 2.0}[dimensions]  # all are distances between lattice points
     squares = " + ".join(f"pow(l.x{d} - r.x{d}, 2)" for d in range(dimensions))
     for places in (2, 9):
         left, right = (points(rng, 16, dimensions, places if dimensions < 8 else 3) for _ in range(2))
@@ -242,7 +242,7 @@ def test_output_in_order(on: str) -> None:
     left, right = numbers(rng, 60, 30), numbers(rng, 50, 30)
     run = simulate("pmj", left, right, on, memory_rows=24, block_rows=3, sorted_output=True)
     assert Counter(run.pairs) == Counter(definition(left, right, on))
-    if "abs" in on:  # right rows begin two before their key
+    if "abs" in on:  # intervals of right rows begin two below their key
         places = [max(left["k"][a].as_py(), right["k"][b].as_py() - 2) for a, b in run.pairs]
     elif on == "l.k = r.k":
         places = [left["k"][a].as_py() for a, _ in run.pairs]
@@ -278,7 +278,7 @@ def test_memory_that_grows_and_shrinks(seed: int) -> None:
         assert budget.limit is not None
         assert budget.used <= budget.limit
         if rng.random() < 0.3:
-            with suppress(BudgetError):  # what is on disk may need more
+            with suppress(BudgetError):  # rows on disk may need more
                 operator.resize(rng.choice(limits))
     blocks.close()
     assert Counter(run.pairs) == Counter(definition(left, right, on))
@@ -332,7 +332,7 @@ def test_sums_and_averages_are_estimated() -> None:
 
 
 def test_rows_that_wait_meet_what_has_passed() -> None:
-    """One side is loaded completely and waits, while pages of the other are still on disk."""
+    """One side is loaded completely and waits while pages of the other are still on disk."""
     rng = seeded(0)
     starts = [rng.randrange(1, 50) for _ in range(40)]
     left = pa.table({"a": starts, "b": [100 for _ in starts]})
@@ -352,7 +352,7 @@ def test_runs_are_merged_while_sources_stall() -> None:
     ]
     shares = [sum(phase is not Phase.CLEANUP for phase in run.phases) / len(run.phases) for run in runs]
     assert shares[0] < 0.4
-    assert shares[1] > 0.85  # all but those of the last rows
+    assert shares[1] > 0.85  # all except those of the last rows
     everything = [(side, 5) for _ in range(20) for side in "lr"]
     run = check_run("pmj", left, right, "l.k = r.k", [*everything, ("stall", 10_000)], memory_rows=60, block_rows=5)
     assert Phase.CLEANUP not in run.phases
@@ -365,7 +365,7 @@ def test_runs_are_merged_while_sources_stall() -> None:
 def test_merges_are_interrupted_at_every_yield(
     how: str, between: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By arrivals that leave the merge its memory, by some that need it, and by restarts in the middle of a step."""
+    """By arrivals that need the merge's memory, by others that do not, and by restarts within a step."""
     monkeypatch.setattr("dovetail.operators.pmj.pairs.MOST_PAIRS", 3)
     rng = seeded(how)
     left, right = (pa.table({"k": [rng.choice([0, 0, 1, 2, 7, None]) for _ in range(rows)]}) for rows in (20, 24))
@@ -392,7 +392,7 @@ ENDS = [-(2**63), -(2**63) + 1, -(2**63) + 2], [2**63 - 3, 2**63 - 2, 2**63 - 1]
 @pytest.mark.parametrize("keys", ENDS, ids=["least", "most"])
 @pytest.mark.parametrize("on", ["l.k = r.k", "l.k - r.k BETWEEN -1 AND 1", "l.k - r.k BETWEEN 0 AND 2", "l.k <= r.k"])
 def test_keys_at_the_ends_of_64_bits(keys: list[int], on: str) -> None:
-    """An interval that would reach beyond the end of the line is cut off there, and does not start over."""
+    """An interval that would exceed the range of 64 bits is cut off there, and does not wrap around."""
     table = pa.table({"k": pa.array(keys * 4, pa.int64())})
     for schedule in ([], [("l", 12), ("r", 12)], [("r", 12), ("l", 12), ("stall", 3)]):
         run = check_run("pmj", table, table, on, schedule, memory_rows=8, block_rows=2)
@@ -402,14 +402,14 @@ def test_keys_at_the_ends_of_64_bits(keys: list[int], on: str) -> None:
 
 def test_bands_as_wide_as_64_bits() -> None:
     table = pa.table({"k": pa.array([0, 1, 2**62, 2**63 - 1] * 3, pa.int64())})
-    for bound in (2**61, 2**62 - 1):  # a larger one may not be added to a number of 64 bits
+    for bound in (2**61, 2**62 - 1):  # a larger bound cannot be added to a 64-bit integer
         on = f"l.k - r.k BETWEEN -{bound} AND {bound}"
         run = check_run("pmj", table, table, on, [], memory_rows=8, block_rows=2)
         assert run.counters.merges
 
 
 def test_a_snapshot_writes_what_is_new(tmp_path: Path) -> None:
-    """Rows of the run that is being made are written once; all anew when they are in many blocks."""
+    """Rows of the run being built are written once, and all of them again when there are many blocks."""
     table = pa.table({"k": np.arange(1000) % 50})
     condition = parse("l.k = r.k", table.schema, table.schema)
 

@@ -1,4 +1,4 @@
-"""Conditions that bound event time: rows leave as the watermark allows, and nothing is lost by it."""
+"""Conditions that bound event time: rows are dropped as the watermark allows, and no result is lost."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def table(rng: random.Random, rows: int) -> pa.Table:
 
 
 class Run:
-    """An operator, and what it has given so far. It may be stopped and restored after each micro-batch."""
+    """An operator and its results so far. It may be stopped and restored after each micro-batch."""
 
     def __init__(self, on: str, how: str, window: Window, store: BlockStore, memory: int | None) -> None:
         self._made = (on, how, window, store, memory)
@@ -96,7 +96,7 @@ def test_nothing_is_lost(bounds: str, also: str, how: str, tmp_path: Any) -> Non
         if any(expiry[side] <= -UNBOUNDED for side in JoinType.read(how).preserved):
             return
         late = rng.choice([("ts", "ts"), ("ts", None), (None, "ts")])
-        if None in late:  # nothing tells when rows leave that wait for those
+        if None in late:  # the rows that wait for this side never expire
             side = late.index(None)
             expiry = (-UNBOUNDED, expiry[1]) if side == 1 else (expiry[0], -UNBOUNDED)
             if any(expiry[side] <= -UNBOUNDED for side in JoinType.read(how).preserved):
@@ -110,7 +110,7 @@ def test_nothing_is_lost(bounds: str, also: str, how: str, tmp_path: Any) -> Non
 
 
 def _play(rng: random.Random, run: Run, window: Window, tables: list[pa.Table], on: str, how: str) -> None:
-    """Micro-batches with a watermark 5 seconds behind; after each, state is what the watermark says."""
+    """Run micro-batches with a watermark 5 seconds behind; after each, check the state against the watermark."""
     times = [np.asarray(t["ts"].cast(pa.int64()).fill_null(-(2**62))) for t in tables]
     good: list[set[int]] = [set(), set()]
     left_over = [0, 0]
@@ -132,7 +132,7 @@ def _play(rng: random.Random, run: Run, window: Window, tables: list[pa.Table], 
         run.take(run.operator.expire(horizon, None))
         for side in Side:
             oldest = min((r.extent.at[1] for r in run.operator.runs(side)), default=UNBOUNDED)
-            assert oldest >= horizon + window.expiry(side)  # runs leave as a whole
+            assert oldest >= horizon + window.expiry(side)  # runs are dropped as a whole
         if rng.random() < 0.5:
             run.restart()
     pairs = {(a, b) for a, b in definition(*tables, on) if a in good[0] and b in good[1]}

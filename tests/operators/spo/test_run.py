@@ -1,4 +1,4 @@
-"""Windows larger than memory: what is read, written, removed, snapshotted and counted."""
+"""Windows larger than memory: reads, writes, removal, snapshots and counters."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def operator(on: str, schema: pa.Schema, store: BlockStore, memory: int | None, 
 
 
 def feed(spo: Spo, rows: pa.Table, first: int, last: int, step: int = 50) -> Iterator[Any]:
-    """The same rows on both sides, in turn."""
+    """Feed the same rows to both sides in turn."""
     for start in range(first, last, step):
         for side in Side:
             for results in spo.arrive(side, rows.slice(start, step).to_batches()[0]):
@@ -85,7 +85,7 @@ def files(store: BlockStore) -> dict[str, int]:
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("how", "on"), some(list(product(HOW, ALWAYS)), 4, of=7))
 def test_the_same_results_as_in_memory(on: str, how: str) -> None:
-    """Through the public call, in each kind of window."""
+    """Through the public API, with each kind of window."""
     rows = 1500
     left, right = table(1, rows), table(2, rows)
     times = pa.array(np.arange(rows) * 1_000_000, pa.timestamp("us"))
@@ -109,14 +109,14 @@ def test_the_same_results_as_in_memory(on: str, how: str) -> None:
 
 
 def counted(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Each row that occurs, how often, in order."""
+    """The distinct rows with their counts, sorted."""
     rows = pa.Table.from_batches(batches)
     names = rows.column_names
     return rows.group_by(names).aggregate([([], "count_all")]).sort_by([(name, "ascending") for name in names])
 
 
 def test_parts_whose_keys_no_probe_asks_for_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that rise with time: only the newest parts can match."""
+    """Keys increase with time, so only the newest parts can match."""
     rows = 20_000
     rising = pa.table({"id": np.arange(rows), "k": np.arange(rows)})
     store = BlockStore()
@@ -140,7 +140,7 @@ def test_parts_that_expire_are_removed_without_being_read(how: str, monkeypatch:
     store = BlockStore()
     spo = operator("l.x = r.x AND l.id = r.id", rows.schema, store, MEMORY, window(rows=4000), how=how)
     found = list(feed(spo, rows, 0, 2000))
-    assert len(found) == 2000  # each left row has its partner
+    assert len(found) == 2000  # each left row has one partner
     before = set(files(store))
     assert spo.usage.spilled_rows > 3000
 
@@ -195,7 +195,7 @@ def test_snapshots_name_spilled_parts_once_and_restore_with_any_memory(on: str, 
             if kind != "flags"
         }
         assert set(manifest.segments) <= set(files(store))
-        assert parts <= kept  # a snapshot does not write them again
+        assert parts <= kept  # a snapshot does not rewrite them
         assert all(files(store)[name] == written for name, written in spilled.items() if name in parts)
         spilled = {name: files(store)[name] for name in parts}
         state = json.loads(json.dumps(manifest.state))
@@ -266,7 +266,7 @@ def test_what_a_run_takes_is_counted_in_full(on: str) -> None:
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("memory", [65_536, 90_000, 300_000])
 def test_memory_is_used_and_never_exceeded(memory: int) -> None:
-    """Budgets raise as soon as more is held than they allow."""
+    """A budget raises an error as soon as it is exceeded."""
     rows = table(8, 4000)
     store, counters = BlockStore(), Counters()
     condition = parse(INEQUALITIES, rows.schema, rows.schema)

@@ -23,7 +23,7 @@ def test_dear_merges_make_small_runs_and_dear_probes_large_ones() -> None:
 
 
 def test_the_choice_costs_least_of_all() -> None:
-    """Against the formula itself, over powers of two."""
+    """Compared with the formula itself, over powers of two."""
     costs = known(1e-5, 1e-4)
     batch, slide, window = 1000, 100_000, 1_000_000
     total = [

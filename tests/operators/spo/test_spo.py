@@ -42,13 +42,13 @@ HOW = ("inner", "left", "left_semi", "left_anti")
 
 
 def little_memory(rng: random.Random) -> dict[str, Any]:
-    """Mostly less than the window; blocks are of few rows."""
+    """A budget that is mostly smaller than the window, with blocks of few rows."""
     block_rows = rng.choice([1, 2, 3])
     return {"block_rows": block_rows, "memory_rows": block_rows * rng.choice([4, 5, 8])}
 
 
 class Spilled:
-    """The most rows that were on disk after an event."""
+    """The largest number of rows on disk after any event."""
 
     rows = 0
 
@@ -57,7 +57,7 @@ class Spilled:
 
 
 def arrivals(schedule: list[tuple[Any, ...]], rows: tuple[int, int]) -> list[tuple[int, int]]:
-    """(side, row) in the order in which the schedule lets rows arrive."""
+    """(side, row) in the order of arrival according to the schedule."""
     order: list[tuple[int, int]] = []
     done = [0, 0]
 
@@ -78,7 +78,7 @@ def arrivals(schedule: list[tuple[Any, ...]], rows: tuple[int, int]) -> list[tup
 
 
 def in_window(window: Window, order: list[tuple[int, int]], left: int, right: int) -> bool:
-    """By its definition: both rows are among the last ones when the later one arrives."""
+    """By definition: both rows are in the window when the later one arrives."""
     positions = order.index((0, left)), order.index((1, right))
     later = max(positions)
     seen = order[: later + 1]
@@ -163,7 +163,7 @@ def test_windows_of_time(on: str, how: str, fits: bool) -> None:
 
 @pytest.mark.parametrize("how", ["inner", "left", "left_semi", "left_anti"])
 def test_rows_without_a_time(how: str) -> None:
-    """They have no partner, and are not late."""
+    """They have no partner, but are not late."""
     times = pa.array([None, datetime(2024, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
     table = pa.table({"x": [1, 1], "ts": times})
     run = simulate("spo", table, table, "l.x = r.x", window=window(time="1 hour", on="ts"), how=how)

@@ -24,11 +24,11 @@ pytestmark = pytest.mark.spark
 
 NAMES = ["Robert", "Rupert", "Ashcraft", "Ashcroft", "Tymczak", "", None, "ünï", "a%b"]
 FLOATS = [0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1.5, None, 2.5]
-START = datetime(2024, 3, 30, 22)  # two days around the change to summer time in Berlin
+START = datetime(2024, 3, 30, 22)  # the weekend on which summer time starts in Berlin
 
 
 def made(columns: dict[str, tuple[pa.DataType, Sequence[Any]]], rows: int) -> pa.Table:
-    """A table in which every column goes through its values again and again, each at its own pace."""
+    """A table in which every column cycles through its values, with its own period."""
     return pa.table(
         {
             name: pa.array([values[row % len(values)] for row in range(rows)], type_)
@@ -90,7 +90,7 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def rows_of(frame: DataFrame) -> Counter[str]:
-    """The rows as a multiset. By their text, because NaN is not equal to itself and maps have no hash."""
+    """The rows as a multiset of strings, because NaN is not equal to itself and maps have no hash."""
     return Counter(str(tuple(row)) for row in frame.collect())
 
 
@@ -111,7 +111,7 @@ def rows_of_each(frames: dict[str, DataFrame]) -> dict[str, Counter[str]]:
 
 
 def check(left: DataFrame, right: DataFrame, conditions: Sequence[str], **options: Any) -> None:
-    """Our rows are Spark's rows, and there are some."""
+    """Check that our rows are Spark's rows, and that there are some."""
     ours = rows_of_each({c: dovetail.join(left, right, c, **options) for c in conditions})
     expected = rows_of_each({c: spark_join(left, right, c) for c in conditions})
     for condition in conditions:
@@ -140,7 +140,7 @@ OTHERS = [
     "l.k = r.k OR l.name = r.name",
     "l.name LIKE concat(r.name, '%')",
     "l.k BETWEEN r.k - 1 AND r.small",
-    "l.k > 2 AND r.flag",  # nothing between the sides
+    "l.k > 2 AND r.flag",  # no predicate between the sides
     "l.k IS NULL AND r.x < 1",
     "l.day < r.day AND l.price >= r.price",
     "TRUE",
@@ -160,7 +160,7 @@ Answers = dict[str, tuple[Counter[str], Counter[str]]]
 
 @pytest.fixture(scope="module")
 def answers(left: DataFrame, right: DataFrame, request: pytest.FixtureRequest) -> Answers:
-    """Our rows and Spark's; ours for the conditions that are tried, Spark's for all, from one cross join."""
+    """Our rows, for the conditions of this run, and Spark's, for all conditions, from one cross join."""
     tried = cases_of(request, "test_condition", "condition")
     ours = rows_of_each({c: dovetail.join(left, right, c, sample=False, cells=3) for c in tried}) if tried else {}
     expected: dict[str, Counter[str]] = {c: Counter() for c in CONDITIONS}
@@ -241,7 +241,7 @@ def test_heavy_key_is_split(spark: SparkSession) -> None:
 
 @pytest.mark.one_in(3)
 def test_heavy_key_of_rows_that_are_all_the_same(spark: SparkSession) -> None:
-    """Nothing tells the rows apart but their number, and maps cannot be hashed: still every pair once."""
+    """Only their numbers distinguish the rows, and maps cannot be hashed; still every pair is found once."""
     same = spark.range(3000).selectExpr("7 AS k", "map('a', parse_json('1')) AS m")
     other = spark.range(3).selectExpr("7 AS k", "array(map(1, id)) AS n")
     assert "heavy keys that are split: 1" in str(dovetail.explain(same, other, "l.k = r.k", cells=4))
@@ -258,7 +258,7 @@ def test_cells_of_a_heavy_key_share_its_rows(spark: SparkSession) -> None:
 
 
 def test_rows_are_dealt_out_alike_when_a_task_runs_again(spark: SparkSession) -> None:
-    """By their content, in whatever order they come: a repeated task may see another one."""
+    """By their content, in any order of arrival: when a task is repeated, the order may differ."""
     columns = [
         "id % 50 AS a",
         "map('x', id % 3) AS m",
@@ -285,7 +285,7 @@ def test_nested_loop_spills(spark: SparkSession) -> None:
 
 
 def test_parameters_of_an_algorithm(left: DataFrame, right: DataFrame) -> None:
-    """As in process: they reach the operator, and wrong ones are refused before anything runs."""
+    """As in process, they reach the operator, and invalid ones are rejected before anything runs."""
     options: dict[str, Any] = {"algorithm": "rpj", "memory": "1MB", "cells": 2}
     found = dovetail.join(left, right, "l.k = r.k", n_flush=0.1, **options)
     assert found.count() == left.join(right, left["k"] == right["k"]).count()
@@ -297,7 +297,7 @@ def test_parameters_of_an_algorithm(left: DataFrame, right: DataFrame) -> None:
 
 
 def test_hash_join_takes_as_many_cells_as_its_memory_needs(spark: SparkSession) -> None:
-    """Long strings, about which the types say nothing."""
+    """With long strings, whose size cannot be seen from the types."""
     one = spark.range(20_000).selectExpr("id AS k", "repeat('x', 300) AS pad")
     other = spark.range(20_001).selectExpr("id AS k")
     plan = dovetail.explain(one, other, "l.k = r.k", memory="1MB")
@@ -339,7 +339,7 @@ PAYLOAD = {
     "q``t": "id",
     "größe": "id",
 }
-PRINTED = {  # what collect() cannot bring to Python
+PRINTED = {  # types not supported by collect()
     "months": "INTERVAL '1-2' YEAR TO MONTH * id",
     "years": "INTERVAL '-3' YEAR",
     "mixed": "make_interval(id, 2, 3, 4, 5, 6, 7.5)",
@@ -350,7 +350,7 @@ def test_payload_of_any_type(spark: SparkSession) -> None:
     columns = [f"{sql} AS `{name}`" for name, sql in (PAYLOAD | PRINTED).items()]
     one = spark.range(12).selectExpr("id AS k", *columns)
     other = spark.range(12).selectExpr("id AS n", "id % 3 AS g")
-    for condition in ("l.k = r.n", "l.k < r.n"):  # hashed, and dealt out by the rows' content
+    for condition in ("l.k = r.n", "l.k < r.n"):  # hashed, and distributed by the rows' content
         result = dovetail.join(one, other, condition, sample=False, cells=2)
         expected = spark_join(one, other, condition)
         assert result.columns == expected.columns
@@ -394,7 +394,7 @@ def test_types_that_cannot_travel(spark: SparkSession, sql: str) -> None:
         dovetail.join(frame, frame, "l.k = r.k")
 
 
-# Columns that Spark compares by rules of its own.
+# Columns that Spark compares by its own rules.
 
 
 @pytest.mark.one_in(3)
@@ -436,7 +436,7 @@ def test_char_columns_are_padded_before_they_are_compared(spark: SparkSession) -
         spark.sql("DROP TABLE IF EXISTS long")
 
 
-# Names, and what is refused before any job.
+# Names, and errors before any job.
 
 
 def test_clashing_names(left: DataFrame, right: DataFrame) -> None:

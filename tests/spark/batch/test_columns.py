@@ -1,4 +1,4 @@
-"""`columns=` of DataFrames whose join is planned at the call: the same rows, fewer columns on the way."""
+"""`columns=` on DataFrames whose join is planned at the call: the same rows, with fewer columns transferred."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 
 
 def rows_of_each(frames: dict[str, DataFrame]) -> dict[str, Counter[str]]:
-    """In one job."""
+    """The rows of each DataFrame, in one job."""
     found: dict[str, Counter[str]] = {name: Counter() for name in frames}
     texts = [
         frame.select(F.lit(name), F.concat_ws("|", F.lit("row"), *(F.col(c).cast("string") for c in frame.columns)))

@@ -1,4 +1,4 @@
-"""Joins of plain Parquet reads, whose files are read by the tasks: the same rows as from tables in process."""
+"""Joins of plain Parquet reads, with files read by the tasks: the same rows as from tables in process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def table(rows: int, key: str) -> pa.Table:
 
 
 def written(spark: SparkSession, path: Path, rows: pa.Table) -> DataFrame:
-    """Partitioned by year, three row groups and more in each file."""
+    """Files partitioned by year, with at least three row groups each."""
     for year in (2023, 2024):
         part = rows.filter(pa.compute.equal(rows["year"], year)).drop_columns("year")
         (path / f"year={year}").mkdir(parents=True)

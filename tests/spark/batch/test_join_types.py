@@ -30,7 +30,7 @@ def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 
 @pytest.fixture(scope="module")
 def pairs(frames: tuple[DataFrame, DataFrame]) -> dict[str, list[tuple[int, int]]]:
-    """The pairs of each condition, by Spark: one cross join for all of them."""
+    """The pairs of each condition, computed by Spark with a single cross join."""
     left, right = frames[0].alias("l"), frames[1].alias("r")
     holds = [F.expr(on).alias(name) for name, on in CONDITIONS.items()]
     found = left.crossJoin(right).select(F.col("l.id").alias("i"), F.col("r.id").alias("j"), *holds).toArrow()
@@ -47,13 +47,13 @@ def contents(frames: tuple[DataFrame, DataFrame]) -> list[dict[int, tuple[Any, .
 
 
 def types_of(name: str, tried: Sequence[str]) -> Sequence[str]:
-    """Join types of a condition by turns, or all: each type is tried if there are as many conditions."""
+    """Join types for a condition, in turn or all; with enough conditions, each type is tried."""
     return some(HOW, tried.index(name), of=len(HOW))
 
 
 @pytest.fixture(scope="module")
 def joined(frames: tuple[DataFrame, DataFrame], request: pytest.FixtureRequest) -> dict[tuple[str, str], Counter[str]]:
-    """The rows of each condition and join type, many of them in one job."""
+    """The rows of each condition and join type, with many joins per job."""
     width = dict.fromkeys(HOW[:4], 22)
     tried = cases_of(request, "test_the_same_rows_as_spark", "name")
     cases = [(name, how) for name in tried for how in types_of(name, tried)]
@@ -90,7 +90,7 @@ def test_counts(frames: tuple[DataFrame, DataFrame], name: str, pairs: dict[str,
     assert dovetail.count(*frames, CONDITIONS[name]) == len(pairs[name])
 
 
-# By default one by the left side, and one by the right side of what Spark filters.
+# By default one grouped by the left side, and one by the right side of a condition that Spark filters.
 AGGREGATED = ("two_inequalities", "hash", "band", "spark_only", "nested_loop", "union")
 GROUPS: tuple[Any, ...] = (None, "l.h", ["r.g", "r.s"])
 

@@ -46,7 +46,7 @@ def test_any_rows_of_the_result(frames: tuple[DataFrame, DataFrame]) -> None:
             assert found.total() == min(limit, whole.total()), name
             assert not found - whole, name
 
-    with ThreadPoolExecutor(3) as pool:  # small jobs keep no core busy
+    with ThreadPoolExecutor(3) as pool:  # small jobs do not keep a core busy
         list(pool.map(check, ON))
 
 

@@ -1,4 +1,4 @@
-"""Equal keys alone are joined by Spark itself, unless something is asked for that is ours."""
+"""Joins on equal keys alone are left to Spark, unless an option needs Dovetail."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def sparks_own(frames: tuple[DataFrame, DataFrame], on: str, how: str = "inner")
 
 
 def at_once(joined: dict[str, DataFrame]) -> dict[str, Counter[tuple[Any, ...]]]:
-    """The row numbers of several joins, in one job."""
+    """The row numbers of several joins, computed in one job."""
     nothing = F.lit(None).cast("int").alias("k")
     frames = [f.select(F.lit(on), "i", "k" if "k" in f.columns else nothing) for on, f in joined.items()]
     found: dict[str, Counter[tuple[Any, ...]]] = {on: Counter() for on in joined}
@@ -103,7 +103,7 @@ def at_once(joined: dict[str, DataFrame]) -> dict[str, Counter[tuple[Any, ...]]]
 
 @pytest.mark.one_in(3)
 def test_every_comparison(frames: tuple[DataFrame, DataFrame]) -> None:
-    """Of each column by turns, or all. Spark compares every pair of rows in one job."""
+    """For the columns of this turn, or all. Spark compares every pair of rows in one job."""
     conditions = [
         f"l.{column} {operator} r.{column}"
         for turn, column in enumerate(COLUMNS)

@@ -1,4 +1,4 @@
-"""DataFrames without columns have rows nevertheless, and so have results without columns."""
+"""DataFrames and results without columns still have rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best partners of rows of DataFrames, against the definition: every way that finds them."""
+"""The best partners of rows of DataFrames, against the definition, for all execution strategies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Frames = tuple[DataFrame, DataFrame]
 
 
 def _rows(name: str, rows: int) -> pa.Table:
-    """With many equal times, half of the rows of one key, nulls and NaN."""
+    """A table with many equal times, one key in half of the rows, nulls and NaN."""
     rng = generator("best on spark", name)
     unknown = rng.random(rows) < 0.06
     second = np.where(rng.random(rows) < 0.5, 7, rng.integers(0, 12, rows))
@@ -71,7 +71,7 @@ def files(spark: SparkSession, tables: Tables, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def cut_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time is cut for few rows, and for keys with half of them."""
+    """Split time ranges even for few rows, and for keys with half of them."""
     monkeypatch.setattr(ranges, "SAMPLE", 256)
     monkeypatch.setattr(ranges, "ENOUGH", 0.5)
     monkeypatch.setattr(ranges, "HEAVY", 0.5)
@@ -84,7 +84,7 @@ def _check(found: DataFrame, how: str, on: str, best: Best, tables: Tables) -> N
 
 
 def _ordered(rows: pa.Table, keys: Keys) -> pa.Table:
-    """Rows in the order of the left side, the best partner first: frames have no order."""
+    """Rows sorted by the left side, then the best partner first, since frames have no order."""
     pairs = list(zip(rows[ROW].to_pylist(), rows[f"{ROW}_right"].to_pylist(), strict=True))
     pairs.sort(key=lambda pair: (pair[0], () if pair[1] is None else keys[pair]))
     return pa.table({ROW: [pair[0] for pair in pairs], f"{ROW}_right": [pair[1] for pair in pairs]})
@@ -178,7 +178,7 @@ TOP: list[tuple[str, dict[str, Any]]] = [
     ("l.n < r.n AND l.y > r.y", {"top": 1, "order_by": "r.t DESC NULLS FIRST", "how": "inner"}),
     ("abs(l.x - r.x) <= 1 OR l.n = r.n", {"top": 3, "order_by": "r.y", "ties": "all"}),
     ("l.t >= r.t AND l.n > 0", {"top": 1, "order_by": "r.t DESC"}),
-    ("levenshtein(l.s, r.s) < 1 AND l.n = r.n", {"top": 2, "order_by": "r.y"}),  # by Spark
+    ("levenshtein(l.s, r.s) < 1 AND l.n = r.n", {"top": 2, "order_by": "r.y"}),  # computed by Spark
 ]
 
 
@@ -246,7 +246,7 @@ def test_chunks_of_the_right_side_give_the_same(frames: Frames, tables: Tables) 
 
 
 def test_sql(spark: SparkSession) -> None:
-    """As DuckDB and Spark 4.3 write it; Spark's own parser has ASOF off by default, and does not know DuckDB's."""
+    """The syntax of DuckDB and Spark 4.3; Spark's parser has ASOF off by default, and does not know DuckDB's."""
     rng = generator("best on spark", "sql")
     columns = {"k": rng.integers(0, 4, 40), "t": rng.permutation(40), "x": np.arange(40)}
     left, right = pa.table(columns), pa.table({**columns, "t": rng.permutation(40)}).rename_columns(["k", "t", "y"])

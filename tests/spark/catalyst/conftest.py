@@ -1,4 +1,4 @@
-"""A session with two tables, points and bands, in which every join is large enough for Dovetail."""
+"""A session with two tables, points and bands, in which Dovetail runs joins of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script as people write it, with inputs whose own queries Spark plans more than once. Warnings are errors in it.
+"""A typical user script, with inputs whose queries Spark plans more than once. Warnings are errors.
 
 python larger_inputs.py <left rows> <right rows> <directory> <ways …>
 """

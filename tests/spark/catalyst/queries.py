@@ -1,4 +1,4 @@
-"""What tests of plain SQL look at: the rows of a query, and the plan that Spark runs."""
+"""For tests of plain SQL: the rows of a query, and the plan that Spark runs."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def plan(frame: DataFrame) -> str:
 
 
 def taken(frame: DataFrame) -> int:
-    """How many joins of the query are Dovetail's."""
+    """The number of joins of the query that Dovetail runs."""
     return plan(frame).count("DovetailJoin")

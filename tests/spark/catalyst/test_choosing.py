@@ -1,4 +1,4 @@
-"""Which joins are taken: by the number of pairs, by equal keys with few values; and what explain says of them."""
+"""Which joins Dovetail runs, by number of pairs and by equal keys with few values, and how explain shows them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS = 3000
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two tables of Parquet files, one of which has several row groups."""
+    """A session with two tables of Parquet files, one of which has several row groups."""
     session = spark.newSession()
     place = tmp_path_factory.mktemp("choosing")
     n = np.arange(ROWS)
@@ -91,7 +91,7 @@ def test_keys_by_statistics(session: SparkSession) -> None:
 
 
 def test_rows_of_parquet_files_are_known(session: SparkSession) -> None:
-    """Their bytes would say a fraction of it."""
+    """Estimated from bytes, the number would be a fraction of it."""
     joins = dovetail.explain(
         session.sql("SELECT 1 FROM one a JOIN (SELECT * FROM other WHERE id > 5) b ON a.x < b.x")
     ).joins

@@ -1,4 +1,4 @@
-"""Queries that only ask how many rows a join has: pairs are counted, in tasks or by the driver, and not made."""
+"""Queries that only count the rows of a join: pairs are counted, in tasks or on the driver, but not produced."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Tables = Callable[[str], DataFrame]
 
 @pytest.fixture(scope="module", params=["rows", "files"])
 def tables(request: pytest.FixtureRequest, session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """Tables that Spark computes, or Parquet files."""
+    """Tables computed by Spark, or Parquet files."""
     places: dict[str, Path] = {}
     if request.param == "files":
         for name in ("points", "bands"):
@@ -141,7 +141,7 @@ def test_the_driver_counts_small_files(tmp_path: Path, session: SparkSession, mo
     monkeypatch.setattr(counts, "look_at", lambda *given, **options: used.append(1) or in_tasks(*given, **options))
     assert dovetail.count(points, bands, ONS[0]) == known
     assert not used
-    monkeypatch.setattr(counts, "HERE_CANDIDATES", 10)  # with a check, which pairs are made for
+    monkeypatch.setattr(counts, "HERE_CANDIDATES", 10)  # with a check, for which pairs have to be produced
     assert dovetail.count(points, bands, ONS[1]) == dovetail.join(points, bands, ONS[1]).count()
     monkeypatch.setattr(counts, "HERE_BYTES", 10)
     assert dovetail.count(points, bands, ONS[0]) == known

@@ -1,4 +1,4 @@
-"""Joins of plain SQL and `df.join`, with Dovetail in the session and without: the same rows."""
+"""Joins in plain SQL and `df.join` return the same rows with and without Dovetail in the session."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_is_left_to_spark(query: str, enabled: SparkSession) -> None:
 
 
 def test_functions_of_the_session(session: SparkSession) -> None:
-    """Spark takes those in Python out of a join itself."""
+    """Spark itself moves Python functions out of a join."""
     session.udf.register("mine", lambda x: x + 1, "bigint")
     query = "SELECT p.id, b.band FROM points p JOIN bands b ON mine(p.x) < b.lo AND mine(p.x + b.lo) > 1000"
     expected = rows(session.sql(query))
@@ -130,7 +130,7 @@ def test_few_pairs_are_left_to_spark(enabled: SparkSession) -> None:
 
 
 def test_an_adaptive_plan_takes_what_turns_out_to_be_large(enabled: SparkSession) -> None:
-    """Spark does not expect many rows of `explode`: it has broadcast one side before it knows."""
+    """Spark underestimates the rows of `explode`, and broadcasts one side before it knows their number."""
     enabled.conf.set(replacing.LEAST_PAIRS, "10")
     try:
         query = enabled.sql("""
@@ -162,7 +162,7 @@ def test_twice_is_once(session: SparkSession) -> None:
 
 
 def our_warnings(told: list[warnings.WarningMessage] | pytest.WarningsRecorder) -> list[warnings.WarningMessage]:
-    """PySpark 4.0 leaves sockets open, of which Python warns as well."""
+    """Our warnings only: PySpark 4.0 leaves sockets open, about which Python warns as well."""
     return [warning for warning in told if warning.category is RuntimeWarning]
 
 
@@ -202,12 +202,12 @@ def test_only_classic_sessions() -> None:
         dovetail.enable(ConnectSession.__new__(ConnectSession))  # type: ignore[arg-type]
 
 
-# Queries of Dovetail's own, in a session that is enabled.
+# Dovetail's own queries in an enabled session.
 
 
 @pytest.mark.parametrize("how", ["LEFT", "FULL"])
 def test_a_join_that_dovetail_itself_gives_to_spark(how: str, session: SparkSession) -> None:
-    """What only Spark can evaluate decides here which rows have a partner."""
+    """Here an expression that only Spark can evaluate decides which rows have a partner."""
     query = f"SELECT p.id, b.band FROM points p {how} JOIN bands b ON p.x < b.lo AND levenshtein(p.s, b.s) < 2"
     points, bands = session.table("points"), session.table("bands")
     expected = rows(session.sql(query))
@@ -218,7 +218,7 @@ def test_a_join_that_dovetail_itself_gives_to_spark(how: str, session: SparkSess
 
 
 def test_what_fails_outside_does_not_fail_inside(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark runs the one that fails, and Dovetail its inputs."""
+    """Spark runs the join that fails, and Dovetail those in its inputs."""
     query = """SELECT q.id, j.band FROM points q LEFT JOIN (
         SELECT p.id, b.band FROM points p JOIN bands b ON p.x BETWEEN b.lo AND b.hi) j
         ON q.id > j.id AND q.x < j.band"""

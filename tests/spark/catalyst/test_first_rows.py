@@ -1,4 +1,4 @@
-"""ROW_NUMBER() … = 1 over joins of plain SQL: the join makes no more partners than are needed, and rows are Spark's."""
+"""ROW_NUMBER() … = 1 over joins in plain SQL: the join only produces the partners needed, and rows are Spark's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_rows_are_those_of_spark(case: int, session: SparkSession) -> None:
     function = rng.choice(["row_number", "row_number", "rank"])
     order = rng.choice(ORDERS)
     if function == "row_number":
-        order += ", b.band, p.id"  # no ties: any of them would be right
+        order += ", b.band, p.id"  # avoids ties, for which several results are correct
     group = rng.choice(["p.id", "p.id, p.x + 1", "p.bucket", "p.k, p.s"])
     text = query(rng.choice(JOINS), function, group, order, rng.choice(BOUNDS))
     expected = rows(session.sql(text))

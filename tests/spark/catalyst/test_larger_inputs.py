@@ -1,4 +1,4 @@
-"""Inputs larger than what Spark compares in seconds, in a script of its own, with the settings that people have."""
+"""Inputs too large for a nested loop in Spark, in a separate script, with typical settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dovetail.join` as part of a query: nothing runs at the call, columns and filters go through it."""
+"""`dovetail.join` as part of a query: nothing runs at the call, and columns and filters are pushed down."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def frames(spark: SparkSession) -> Frames:
 
 
 def made_columns(frame: DataFrame) -> list[str]:
-    """The columns that the join of a query gives."""
+    """The columns that the join in a query produces."""
     made = re.findall(r"DovetailJoin .*\[(.*)\]", plan(frame))
     return [name.split("#")[0] for name in made[0].split(", ") if name] if made else []
 
@@ -78,7 +78,7 @@ def no_jobs(spark: SparkSession) -> Iterator[None]:
 
 
 def of_each(frames: dict[str, DataFrame]) -> dict[str, Counter[str]]:
-    """The rows of DataFrames with any columns, in one job."""
+    """The rows of DataFrames with different columns, computed in one job."""
     texts = [
         frame.select(F.lit(name).alias("of"), F.struct(*map(cell, frame.columns)).cast("string").alias("row"))
         for name, frame in frames.items()
@@ -204,7 +204,7 @@ def test_filters_of_both_sides_that_only_spark_evaluates(frames: Frames, spark: 
     assert lazily == of_each(expected)
 
 
-# What is run at once, and what goes wrong.
+# Joins that run at the call, and errors.
 
 
 def test_what_stays_as_it_was(frames: Frames, spark: SparkSession) -> None:
@@ -213,7 +213,7 @@ def test_what_stays_as_it_was(frames: Frames, spark: SparkSession) -> None:
     own = dovetail.join(left, right, "next_one(l.x) < r.lo", trusted=True, sample=False)
     assert "DovetailJoin" not in plan(own)
     assert own.count() == left.join(right, left.x + 1 < right.lo).count()
-    assert "DovetailJoin" not in plan(dovetail.join(left, right, ["k"]))  # equal keys are Spark's
+    assert "DovetailJoin" not in plan(dovetail.join(left, right, ["k"]))  # joins on equal keys are left to Spark
     assert "DovetailJoin" in plan(dovetail.join(left, right, ["k"], cells=2))
 
 

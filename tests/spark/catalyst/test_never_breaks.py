@@ -1,4 +1,4 @@
-"""What else is in a query, a session or a program: with Dovetail in the session it has the same rows, and goes on."""
+"""Dovetail in a session does not break other features of queries, sessions and programs: rows are the same."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture(autouse=True)
 def silent() -> Iterator[None]:
-    """What we know is run without a warning; what we do not know is left alone without one."""
+    """No warnings: plans that Dovetail does not know are left alone silently."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", RuntimeWarning)
         yield
@@ -129,7 +129,7 @@ def outcome(session: SparkSession, query: str) -> Counter[str] | str:
 
 
 def compare(session: SparkSession, queries: list[str]) -> int:
-    """How many were compared that have rows."""
+    """Compare outcomes. Returns the number of queries that have rows."""
     expected = [outcome(session, query) for query in queries]
     with dovetail.enable(session):
         found = [outcome(session, query) for query in queries]
@@ -202,7 +202,7 @@ def test_caches_before_and_after(enabled: SparkSession, joined: Counter[str]) ->
         assert rows(result) == joined
         assert rows(result.filter("id >= 0")) == joined
         enabled.catalog.clearCache()
-        assert rows(result) == joined  # computed again
+        assert rows(result) == joined  # computed a second time
     finally:
         enabled.catalog.clearCache()
 
@@ -237,7 +237,7 @@ def test_threads(enabled: SparkSession, joined: Counter[str]) -> None:
 
 @pytest.mark.parametrize("make", ["newSession", "cloneSession"])
 def test_other_sessions_have_their_own_settings(make: str, enabled: SparkSession) -> None:
-    """A copy of a session takes the strategy along; what is joined is by its own time zone."""
+    """A copied session inherits the strategy, but joins use the copy's own time zone."""
     made: Any = getattr(enabled._jsparkSession, make)()
     other = SparkSession(enabled.sparkContext, made)
     other.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -275,7 +275,7 @@ def test_columns_of_fixed_length_and_partitions(session: SparkSession, tmp_path:
         queries = [
             "SELECT a.n, b.n FROM fixed_length a JOIN fixed_length b ON a.c < b.c AND a.n > b.n",
             "SELECT a.n, b.n FROM fixed_length a JOIN fixed_length b ON a.v < b.v AND a.n > b.n AND a.p = 1",
-            # a filter of partitions that is known only when the query runs
+            # a partition filter that is only known when the query runs
             """SELECT f.n, q.id FROM fixed_length f JOIN (SELECT id FROM l WHERE k = 1) d ON f.p = d.id
                 JOIN r q ON q.x > f.n AND q.x < f.n + 9""",
         ]
@@ -285,7 +285,7 @@ def test_columns_of_fixed_length_and_partitions(session: SparkSession, tmp_path:
 
 
 def test_what_the_text_of_a_condition_does_not_say(session: SparkSession) -> None:
-    """Spark writes the second 2:30 of that night like the first one; a view computes as where it was made."""
+    """Spark prints the second 2:30 of that night like the first; a view computes in the zone where it was created."""
     late = "l.x < r.x AND l.at + INTERVAL 211 DAYS > TIMESTAMP '2024-10-27 02:30:00+01:00'"
     session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
@@ -328,7 +328,7 @@ def test_functions_of_the_user(session: SparkSession) -> None:
 
 
 def test_errors_of_rows_stay(session: SparkSession) -> None:
-    """An error that Spark raises is raised, by it or by us; a warning says that Spark has tried it again."""
+    """An error that Spark would raise is raised, by Spark or by us; a warning says that Spark has retried the join."""
     query = "SELECT l.id, r.id FROM l JOIN r ON 1 / (l.id - l.id) < r.x AND r.x < l.x"
     expected = outcome(session, query)
     with dovetail.enable(session), warnings.catch_warnings():
@@ -350,7 +350,7 @@ def test_a_cancelled_query_is_not_run_by_spark(enabled: SparkSession, monkeypatc
 def test_an_interrupt_ends_the_query_and_not_the_session(
     owner: Any, name: str, enabled: SparkSession, joined: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planning calls Python in the thread that the signal comes to; an adaptive plan is executed in another one."""
+    """Planning calls Python in the thread that receives the signal; an adaptive plan is executed in another thread."""
     if pyspark.__version__ < "4.2":
         pytest.skip("PySpark then cancels jobs over the connection that it is reading from")
     function = getattr(owner, name)

@@ -1,6 +1,6 @@
-"""Random queries, with Dovetail in the session and without: types of joins and columns, conditions, nesting, groups.
+"""Random queries with and without Dovetail in the session: join types, column types, conditions, nesting, groups.
 
-Ten at a time are one query of Spark: each is a row with its number, how many rows it has, and a hash of them.
+Ten at a time are combined into one Spark query, with a row for each: its number, its count of rows, and their hash.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def random_input(rng: random.Random, depth: int) -> str:
 
 
 def random_query(rng: random.Random) -> str:
-    """A query with columns of any number."""
+    """A query with any number of columns."""
     left, right, kind = random_input(rng, 2), random_input(rng, 1), rng.choice(JOINS)
     on = " AND ".join(f"({part})" for part in rng.sample(RANGES, rng.choice([1, 1, 2])))
     on += rng.choice(ALSO) if rng.random() < 0.4 else ""

@@ -1,4 +1,4 @@
-"""Diag-Join on Spark: slices of Parquet files give what Spark's own join of the same files gives."""
+"""Diag-Join on Spark: slices of Parquet files give the same result as Spark's own join of the files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOW = ["inner", "left", "right", "full", "left_semi", "left_anti"]
 
 
 def tables(spread: int = 150, seed: int = 0, **changes: Any) -> tuple[pa.Table, pa.Table]:
-    """Orders, and items that refer to orders at about the same share of their table; some to none."""
+    """Orders, and items that refer to orders at about the same relative position; some refer to none."""
     rng = np.random.default_rng(seed)
     ids = rng.permutation(10 * ORDERS)[:ORDERS]
     beside = np.arange(ITEMS) * ORDERS // ITEMS + rng.integers(-spread, spread + 1, ITEMS)
@@ -85,9 +85,9 @@ SELECTIVE = "l.order_id = r.id AND l.price > 0.5 AND l.n % 3 != length(r.who) % 
     ("on", "options"), [(SELECTIVE, {"share": 0.05, "cells": 3}), pytest.param(ON, {}, marks=pytest.mark.slow)]
 )
 def test_every_join_type(clustered: tuple[DataFrame, DataFrame], on: str, options: dict[str, Any]) -> None:
-    """All in one job."""
+    """All join types in one job."""
     left, right = clustered if on == ON else clustered[::-1]
-    hows = HOW if ALL else ("right", "left_anti")  # of which the other tests here have none
+    hows = HOW if ALL else ("right", "left_anti")  # the other tests here do not cover this
     found = {how: dovetail.join(left, right, on, how, algorithm="diag", **options) for how in hows}
     expected = {how: left.alias("l").join(right.alias("r"), F.expr(on), how) for how in hows}
     assert {how: f.columns for how, f in found.items()} == {how: f.columns for how, f in expected.items()}
@@ -95,7 +95,7 @@ def test_every_join_type(clustered: tuple[DataFrame, DataFrame], on: str, option
 
 
 def all_of(joined: dict[str, DataFrame]) -> DataFrame:
-    """The rows of several joins, each with the type of its join."""
+    """The rows of several joins, each with its join type."""
     frames = (frame.withColumn("how", F.lit(how)) for how, frame in joined.items())
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
@@ -126,7 +126,7 @@ def test_data_in_random_order_is_joined_by_hash_and_right_if_forced(
     inputs = [written(spark, place / f"random{i}", table) for i, table in enumerate((orders, items, shuffled))]
     assert "diag: the files are clustered alike" in str(dovetail.explain(inputs[0], inputs[1], ON))
     refused = str(dovetail.explain(inputs[0], inputs[2], ON))
-    monkeypatch.setattr(clusteredness, "HERE", 100)  # tasks look instead of the driver
+    monkeypatch.setattr(clusteredness, "HERE", 100)  # tasks measure instead of the driver
     assert [line for line in str(dovetail.explain(inputs[0], inputs[2], ON)).splitlines() if "advice" in line] == [
         line for line in refused.splitlines() if "advice" in line
     ]
@@ -138,7 +138,7 @@ def test_data_in_random_order_is_joined_by_hash_and_right_if_forced(
 
 @pytest.mark.one_in(3)
 def test_orders_and_items_of_six_years(spark: SparkSession, place: Path) -> None:
-    """As TPC-H has them, at scale 0.1: chosen by itself, equal to Spark's result, and nothing is shuffled."""
+    """As in TPC-H at scale 0.1: chosen automatically, equal to Spark's result, and without a shuffle."""
     rng = np.random.default_rng(0)
     days = np.sort(rng.integers(0, 2406, 150_000)).astype(np.int32)
     keys = rng.permutation(600_000)[: len(days)]
@@ -150,7 +150,7 @@ def test_orders_and_items_of_six_years(spark: SparkSession, place: Path) -> None
     inputs = written(spark, place / "six", orders, 2, 10_000), written(spark, place / "years", items, 4, 20_000)
     on = "l.key = r.ref"
     assert "diag: the files are clustered alike" in str(dovetail.explain(*inputs, on))
-    spark.conf.set("spark.dovetail.joinAtOnce", "true")  # the survey shuffles a little, before anything is joined
+    spark.conf.set("spark.dovetail.joinAtOnce", "true")  # measuring shuffles a little, before the join
     try:
         joined = dovetail.join(*inputs, on)
     finally:
@@ -166,7 +166,7 @@ def test_orders_and_items_of_six_years(spark: SparkSession, place: Path) -> None
 
 
 def shuffled_bytes(spark: SparkSession) -> int:
-    """What has been written to shuffles so far, as Spark counts it."""
+    """Shuffle bytes written so far, as counted by Spark."""
     context = spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     executors = context.statusStore().executorList(False)
@@ -177,7 +177,7 @@ def shuffled_bytes(spark: SparkSession) -> int:
 def test_repeated_keys(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     orders, items = tables()
     ids = orders["id"].to_pylist()
-    ids[2900], ids[1500] = ids[100], ids[1501]  # one far away, one beside
+    ids[2900], ids[1500] = ids[100], ids[1501]  # one far away, one adjacent
     left = written(spark, place / "twice", orders.set_column(0, "id", pa.array(ids)))
     right = written(spark, place / "of_twice", items)
     check(left, right, "left")

@@ -1,7 +1,7 @@
-"""Diag-Join of tables that lie in a store, or in partitions: the tasks read them by themselves, Spark only names them.
+"""Diag-Join of tables in an object store, or in partitions: tasks read the files directly, Spark only lists them.
 
-Spark reads a directory under the name of a bucket (a view of Hadoop's), and a server on loopback has the same objects:
-so no connector of a cloud is needed, and what Dovetail reads comes through requests that fail now and then.
+For Spark, a directory is mounted under the name of a bucket (a Hadoop view), and a server on loopback has the same
+objects. So no cloud connector is needed, and Dovetail reads through requests that sometimes fail.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Bucket:
-    """A directory that Spark calls a bucket, and a server that has what was uploaded from it."""
+    """A directory that Spark sees as a bucket, and a server with the files uploaded from it."""
 
     def __init__(self, server: S3Server, directory: Path) -> None:
         self.server, self.directory = server, directory
@@ -54,7 +54,7 @@ class Bucket:
 
 @pytest.fixture(scope="module")
 def bucket(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
-    """Credentials and address are in Spark's configuration, as a cluster has them."""
+    """Credentials and address are in Spark's configuration, as on a cluster."""
     directory = tmp_path_factory.mktemp("bucket")
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     with s3_server() as server:
@@ -121,7 +121,7 @@ def test_an_object_that_was_replaced_is_noticed(stored: tuple[DataFrame, DataFra
 def test_a_store_that_cannot_be_reached_is_left_to_spark(
     stored: tuple[DataFrame, DataFrame], bucket: Bucket, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The objects are not there: asked for, an error; by itself, Spark's own join."""
+    """The objects do not exist: an error if diag is requested, otherwise Spark's own join."""
     written(spark, bucket.directory / "elsewhere", tables()[1])
     monkeypatch.setattr(diagonal, "LEAST_ROWS", 100)
     elsewhere = bucket.read(spark, "elsewhere")
@@ -136,7 +136,7 @@ def test_a_store_that_cannot_be_reached_is_left_to_spark(
 def test_early_results_in_tasks(
     stored: tuple[DataFrame, DataFrame], bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Results wait in the store, and nothing is left there."""
+    """Results are buffered in the store, and nothing is left there."""
     monkeypatch.setattr(clusteredness, "HERE", 100)
     bucket.server.faults = Faults(3, error=0.02, lose=0.02)
     work = bucket.server.uri("work")
@@ -159,7 +159,7 @@ def test_early_results_are_left_at_any_time(stored: tuple[DataFrame, DataFrame],
 
 
 def partitioned(spark: SparkSession, path: Path, table: pa.Table) -> DataFrame:
-    """By day and a text with letters that are not plain in names of directories; the tenth day sorts after the second.
+    """Partitioned by day and by a string with special characters for directories; day 10 must sort after day 2.
 
     Files are in the order of the rows.
     """
@@ -193,7 +193,7 @@ def test_filters_of_partitions_leave_out_files(spark: SparkSession, place: Path)
     some = left.where("day >= 2 AND day <= 10 AND kind = 'a/b'")
     assert [f.constants["day"] for f in plain_read(some).rows.files] == [3, 5, 7, 9]
     assert plain_read(some).filters == ()
-    check(some, right, "left_anti", share=0.2, cells=3)  # which refuses filters that are not settled by then
+    check(some, right, "left_anti", share=0.2, cells=3)  # left_anti rejects filters that files do not settle
     hidden = left.where("day > 6").select("id", "who")
     assert len(plain_read(hidden).rows.files) == 5
     check(hidden.where("who != 'c3'"), right, share=0.2, cells=3)
@@ -224,6 +224,6 @@ def test_types_of_partitions(spark: SparkSession, place: Path) -> None:
 
 
 def test_a_column_that_only_directories_have(spark: SparkSession, place: Path) -> None:
-    """Nothing is read of the files but how many rows they have."""
+    """Only the number of rows is read from the files."""
     left = partitioned(spark, place / "only_days", pa.table({"x": np.arange(120)}))
     assert plain_read(left.select("day")).rows.to_table()["day"].to_pylist() == [i // 10 for i in range(120)]

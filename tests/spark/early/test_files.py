@@ -1,4 +1,4 @@
-"""Files of waves end with their driver, also if that is killed. No JVM is needed for that."""
+"""Files of waves are removed when their driver ends or is killed. These tests need no JVM."""
 
 from __future__ import annotations
 

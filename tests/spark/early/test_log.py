@@ -1,4 +1,4 @@
-"""The log of a progressive join in a directory that others can write to."""
+"""The log of a progressive join in a directory that other users can write to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progressive joins of DataFrames: the rows of the join, each once, early, with bounds; stopped and gone on with."""
+"""Progressive joins of DataFrames: all rows, each once, early, with bounds; stopping and continuing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WAVES_JOB = Path(__file__).with_name("waves_job.py")
 
 @pytest.fixture(scope="module")
 def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables in files."""
+    """A directory with tables in files."""
     place = tmp_path_factory.mktemp("tables")
     rng = np.random.default_rng(0)
     for name, rows in (("l", 3000), ("r", 2000)):
@@ -129,7 +129,7 @@ def test_stopped_and_gone_on_with(
 def test_killed_and_gone_on_with(
     place: Path, frames: tuple[DataFrame, DataFrame], truth: Counter[tuple[int, int]]
 ) -> None:
-    """kill -9 while a wave writes results of which there is no note yet: they are found again, and only they."""
+    """kill -9 while a wave writes results that are not in the log yet: only these are computed again."""
     work, job = place / "work", Job(place, WAVES_JOB)
     while True:
         with job.started("local[2]") as process:
@@ -137,7 +137,7 @@ def test_killed_and_gone_on_with(
             assert process.poll() is None, f"it ended by itself:\n{(place / 'job.log').read_text()[-3000:]}"
             job.end()
             assert process.wait() == -signal.SIGKILL
-        if unnoted(work):  # else the wave was over before it was killed; then the job goes on from there
+        if unnoted(work):  # otherwise the wave ended before the kill, and the job continues from there
             break
     first = Counter(pair for pairs in steps_taken(place) for pair in pairs)
     rest = pairs(list(dovetail.progressive(*frames, ON, cells=CELLS, work_dir=str(work))))
@@ -151,7 +151,7 @@ def steps_taken(place: Path) -> list[list[tuple[int, int]]]:
 
 
 def unnoted(work: Path) -> set[str]:
-    """Files of results that the log does not have; none before the first wave is in it."""
+    """Result files that are not in the log; none before the first wave is in it."""
     results = {file.name for file in work.glob("results-*.arrow")}
     if not (work / "done.json").exists():
         return set()
@@ -165,7 +165,7 @@ def unnoted(work: Path) -> set[str]:
 def test_scouts_find_results_before_anything_is_written(
     frames: tuple[DataFrame, DataFrame], truth: Counter[tuple[int, int]], tmp_path: Path
 ) -> None:
-    """Stopped at the first step, while there are no blocks, and gone on with."""
+    """Stop at the first step, before there are blocks, and continue."""
     work = tmp_path / "work"
     first = list(dovetail.progressive(*frames, ON, cells=30, work_dir=str(work), until=1))
     assert [(step.done, step.estimate) for step in first] == [(0.0, None)]

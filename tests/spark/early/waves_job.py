@@ -1,4 +1,4 @@
-"""A progressive join that is killed: takes step after step, and puts the pairs of each into a file of its own."""
+"""A progressive join that tests kill: takes step after step, and writes the pairs of each to a separate file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decimals in results: small ones leave Python as whole numbers."""
+"""Decimals in results: small ones are returned from Python as integers."""
 
 from __future__ import annotations
 

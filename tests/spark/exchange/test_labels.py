@@ -1,4 +1,4 @@
-"""Labels of cells: Spark's hash partitioning gives every partition as many cells as any other, or one more."""
+"""Labels of cells: with Spark's hash partitioning, the numbers of cells per partition differ by at most one."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ def test_cells_fall_on_partitions_evenly(partitions: int, rounds: float) -> None
 
 
 def test_partitions_are_those_of_spark() -> None:
-    """`SELECT hash(cell)` of Spark for the numbers 0 to 3 as INT, taken modulo the number of partitions."""
+    """Spark's `SELECT hash(cell)` for the numbers 0 to 3 as INT, modulo the number of partitions."""
     hashes = [933211791, -559580957, 1765031574, -1823081949]
     for partitions in (1, 7, 8, 2**32):
         assert [spark_partition(cell, partitions) for cell in range(4)] == [h % partitions for h in hashes]

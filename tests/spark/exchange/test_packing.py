@@ -1,4 +1,4 @@
-"""Rows that travel together: as many as asked for, and no more."""
+"""Batches of packed rows have the requested size, and no more."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def test_nothing_is_held_while_somebody_works_on_it(size: int) -> None:
             del batch
 
     for batch in collected(batches(), size * 8_000):
-        assert sum(ref() is not None for ref in made) <= 1  # the one that is worked on, if it is one of them
+        assert sum(ref() is not None for ref in made) <= 1  # the one being processed, if it is one of them
         del batch
     assert len(made) == 6

@@ -1,4 +1,4 @@
-"""Writers that die at every step: of each write, readers see all files or none; the next one puts things in order."""
+"""Writers that die at any step: readers see all files of a write or none, and the next writer cleans up."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def target(request: pytest.FixtureRequest, server: S3Server, tmp_path: Path, mon
 
 
 def write(target: Store, mode: str, names: list[str], identity: str) -> None:
-    """What a job does: files into a stage, one more of a failed attempt, and the commit."""
+    """Write like a job: files into a stage, one more from a failed attempt, then the commit."""
     stage = stage_for(target, mode, f"{STAGE}{identity}")
     for name in [*names, f"failed-{identity}"]:
         stage.put(name, name.encode())
@@ -49,12 +49,12 @@ def write(target: Store, mode: str, names: list[str], identity: str) -> None:
 
 
 def visible(target: Store) -> set[str]:
-    """What a reader sees that lists the place."""
+    """The files seen by a reader that lists the directory."""
     return {e.name for e in target.entries(recursive=True) if not e.name.startswith("_")}
 
 
 def known(target: Store) -> set[str]:
-    """What a reader sees that asks us, and finds there."""
+    """The files seen by a reader that uses Dovetail. Checks their contents."""
     found = written_files(target)
     for address in found:
         path = Path(address) if target.path is not None else None
@@ -80,13 +80,13 @@ def test_modes(target: Store) -> None:
     assert target.exists("_SUCCESS")
 
 
-# Writers that are killed come from one process that has imported what they need.
+# Writers to kill are forked from one process with all imports, to save time.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["dovetail.spark.exchange.publishing", __name__])
 
 
 def write_and_die(place: str, mode: str, names: list[str], identity: str, steps: int) -> None:
-    """A writer that is killed after this many changes of what is stored."""
+    """A writer that is killed after this many changes in storage."""
     left = steps
 
     def counted(original: Callable[..., None]) -> Callable[..., None]:
@@ -108,7 +108,7 @@ def write_and_die(place: str, mode: str, names: list[str], identity: str, steps:
 
 @pytest.mark.parametrize("mode", ["append", pytest.param("overwrite", marks=pytest.mark.slow)])
 def test_a_writer_that_is_killed_at_any_step(target: Store, mode: str) -> None:
-    """After the kill: all or nothing for readers that ask. After the next write: for all readers."""
+    """After the kill, readers that use Dovetail see all or nothing; after the next write, all readers do."""
     before, new = ["old-1", "old-2"], ["new-1", "new-2"]
     after = {*before, *new} if mode == "append" else set(new)
     outcomes = []
@@ -126,7 +126,7 @@ def test_a_writer_that_is_killed_at_any_step(target: Store, mode: str) -> None:
         if writer.exitcode == 0:
             break
         assert writer.exitcode == -signal.SIGKILL
-    assert outcomes == sorted(outcomes)  # nothing up to some step, then everything
+    assert outcomes == sorted(outcomes)  # nothing before some step, everything after it
     assert not outcomes[0]
     assert outcomes[-1]
 
@@ -135,7 +135,7 @@ def test_what_is_left_without_a_commit_goes(target: Store, monkeypatch: pytest.M
     write(target, "error", ["a"], "1")
     stage_for(target, "append", f"{STAGE}dead").put("b", b"")
     finish_others(target)
-    assert (target / f"{STAGE}dead").exists("b")  # its writer may be alive, on another machine
+    assert (target / f"{STAGE}dead").exists("b")  # its writer may still be running on another machine
     monkeypatch.setattr(publishing, "FORGOTTEN_S", -10.0)
     write(target, "append", ["c"], "2")
     assert not (target / f"{STAGE}dead").exists("b")
@@ -159,7 +159,7 @@ def test_what_a_killed_writer_of_this_machine_has_left_goes_at_once(target: Stor
 
 
 def planted(parent: Path, decided: dict[str, Any]) -> Path:
-    """A stage that looks like one of a writer who has died after its commit."""
+    """A stage that looks like that of a writer that died after its commit."""
     stage = parent / f"{STAGE}{'0' * 32}"
     stage.mkdir()
     (stage / "part-1").write_text("part-1")
@@ -179,7 +179,7 @@ def test_a_stage_that_anybody_could_make_is_passed_over(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     finish_others(target)
     assert known(target) == visible(target) == {"part-0"}
-    tmp_path.chmod(0o755)  # here, a user who could make it could also change the table
+    tmp_path.chmod(0o755)  # now a user who could create it could also change the table
     assert known(target) == {"part-1"}
     finish_others(target)
     assert visible(target) == {"part-1"}

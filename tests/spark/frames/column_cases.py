@@ -1,7 +1,7 @@
-"""Conditions as Columns, with what they mean as SQL text. `outcomes` checks them all in whatever session it is given.
+"""Conditions as Columns, with the equivalent SQL text. `outcomes` checks them all in a given session.
 
-Run as a script, it does so in a Spark Connect session, which cannot share a process with a classic one, and prints
-what it found as JSON.
+As a script, it runs in a Spark Connect session, which cannot share a process with a classic session, and prints the
+outcomes as JSON.
 """
 
 # ruff: noqa: E741  the sides of a join are l and r
@@ -137,7 +137,7 @@ SAME: dict[str, tuple[Build, str]] = {
     ),
     "call_function": (lambda l, r: F.call_function("abs", l.a) < r.b, "abs(l.a) < r.b"),
 }
-"""Over the same two DataFrames. The first gives a Column, the second means the same."""
+"""Over the same two DataFrames: a function that returns a Column, and equivalent text."""
 
 ELSEWHERE: dict[str, tuple[Callable[[Frames], tuple[DataFrame, DataFrame, Column]], str]] = {
     "name on one side": (lambda f: (f.l, f.r, F.col("only_left") < F.col("only_right")), "l.only_left < r.only_right"),
@@ -160,7 +160,7 @@ ELSEWHERE: dict[str, tuple[Callable[[Frames], tuple[DataFrame, DataFrame, Column
     "self-join, each its own": (lambda f: _own(f.l.where("id > 1"), f.l.where("id < 9")), "l.a < r.b"),
     "swapped": (lambda f: (f.r, f.l, f.l.a < f.r.b), "r.a < l.b"),
 }
-"""Over other DataFrames made from them."""
+"""Over other DataFrames that are derived from them."""
 
 REFUSED: dict[str, tuple[Callable[[Frames], tuple[DataFrame, DataFrame, Column]], str]] = {
     "self-join": (lambda f: (f.l, f.l, f.l.a < f.l.b), "both sides come from the same DataFrame"),
@@ -197,7 +197,7 @@ def frames(spark: SparkSession) -> Frames:
 
 
 def outcomes(spark: SparkSession) -> dict[str, str]:
-    """What is wrong with each case; nothing, if all is well."""
+    """The problem of each case; empty if there is none."""
     both = frames(spark)
     found = {name: _differs(*both, column(*both), text) for name, (column, text) in SAME.items()}
     found |= _values_differ(both, [name for name in SAME if not found[name]])
@@ -215,12 +215,12 @@ def _differs(left: DataFrame, right: DataFrame, on: Column, text: str) -> str:
 
 
 def _plain(expression: Expression) -> str:
-    """Without the names of lambda variables, of which Spark counts up the numbers, and needless parentheses."""
+    """The text without redundant parentheses and without names of lambda variables, which Spark numbers."""
     return re.sub(r"x_\d+", "x", str(expression))
 
 
 def _values_differ(both: Frames, names: list[str]) -> dict[str, str]:
-    """Lets Spark evaluate each Column and the text that Dovetail would give it, on all pairs of rows."""
+    """Let Spark evaluate each Column, and the text that Dovetail generates for it, on all pairs of rows."""
     pairs = both.l.alias("l").crossJoin(both.r.alias("r"))
     columns = []
     for number, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Conditions given as Columns mean what the same condition means as SQL text, in classic and in Connect sessions."""
+"""Conditions as Columns are equivalent to the same conditions as SQL text, in classic and in Connect sessions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def classic(spark: SparkSession) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def connect() -> dict[str, str]:
-    """The same cases, in a process of its own."""
+    """The outcomes of the same cases over Connect, in a separate process."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     run = subprocess.run(
         [sys.executable, "-m", "tests.spark.frames.column_cases"],

@@ -1,4 +1,4 @@
-"""Filters of one input: Spark leaves rows out before workers see them, where nothing can fail by that."""
+"""Filters on one input: Spark applies them before workers see the rows, unless that could cause an error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def right(spark: SparkSession) -> DataFrame:
         ("upper(l.`a b`) = 'STRASSE'", "upper(l.`a b`) = 'STRASSE'"),
         ("l.k IN (1, 2) AND l.`a b` LIKE 'A%'", "l.k IN (1, 2) AND l.`a b` LIKE 'A%'"),
         ("(length(l.`a b`) > 3 OR l.`a b` IS NULL)", "length(l.`a b`) > 3 OR l.`a b` IS NULL"),
-        ("l.x != 0 AND 1 / l.x > 0.7", "l.x != 0"),  # 1 / 0 stops Spark: workers see to the second part
+        ("l.x != 0 AND 1 / l.x > 0.7", "l.x != 0"),  # 1 / 0 fails in Spark, so workers evaluate the second part
         ("floor(l.x) = 1", "TRUE"),  # so does the floor of a huge number
         (r"l.`a b` LIKE 'x\\_y'", "TRUE"),  # so does a backslash before a letter
         ("l.x + 1 > 2", "TRUE"),

@@ -1,4 +1,4 @@
-"""Every function of conditions gives in workers what Spark gives: which of them evaluates it makes no difference."""
+"""Every function in conditions has the same result in workers and in Spark, so either can evaluate it."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ CONSTANTS: dict[Kind, list[Any]] = {Kind.CONSTANT: [-3, -1, 0, 1, 2, 5], Kind.UN
 
 @pytest.fixture(scope="module")
 def without_ansi(spark: SparkSession) -> SparkSession:
-    """In ANSI mode, Spark stops where a value is too large for its type."""
+    """Switch off ANSI mode, in which Spark fails if a value is too large for its type."""
     session = spark.newSession()
     session.conf.set("spark.sql.ansi.enabled", "false")
     return session
 
 
-CLOSE = {"pow"}  # the last digit is up to the library
+CLOSE = {"pow"}  # the last digit depends on the library
 NULL = Literal(None, pa.null())
 IS_EVEN = Call("=", (Call("%", (Column(Side.LEFT, "i"), Literal(2))), Literal(0)))
 
 
 def table() -> pa.Table:
-    """All values of each type, beside changing ones of the others."""
+    """All values of each type, combined with varying values of the others."""
     columns: dict[str, tuple[list[Any], pa.DataType]] = {
         "s": (TEXTS, pa.string()),
         "b": ([b"", b"\xc3\x9f", b"\xff", None], pa.binary()),
@@ -74,7 +74,7 @@ def table() -> pa.Table:
 
 
 def calls(function: Function) -> list[Expression]:
-    """The function with the columns and constants that its kinds can be."""
+    """Calls of the function with columns and constants of the allowed kinds."""
     count = max(2, len(function.takes)) if function.repeats else len(function.takes)
     kinds = function.kinds(count)
     choices: list[list[Expression]] = [
@@ -105,5 +105,5 @@ def test_as_spark(without_ansi: SparkSession, function: Function) -> None:
 
 
 def values(array: pa.Array | pa.ChunkedArray, digits: int) -> list[Any]:
-    """With NaN equal to itself, and 0.0 to -0.0."""
+    """Comparable values: NaN equals itself, and 0.0 equals -0.0."""
     return [f"{v + 0.0:.{digits}g}" if isinstance(v, float) else v for v in array.to_pylist()]

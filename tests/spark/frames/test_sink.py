@@ -1,4 +1,4 @@
-"""dovetail.write: what is read back is what was written, and nothing is seen before all of it is there."""
+"""dovetail.write: reading returns what was written, and nothing is visible before all of it is."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_modes(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
         dovetail.write(frame, path)
     dovetail.write(frame, path.as_uri(), mode="append")
     assert same(spark.read.parquet(str(path)), frame.unionAll(frame))
-    dovetail.write(spark.read.parquet(str(path)).limit(7), path, mode="overwrite")  # of itself
+    dovetail.write(spark.read.parquet(str(path)).limit(7), path, mode="overwrite")  # a part of itself
     assert spark.read.parquet(str(path)).count() == 7
     assert dovetail.write(frame.where("id < 0"), tmp_path / "none").rows == 0
     assert spark.read.parquet(str(tmp_path / "none")).schema.names == frame.schema.names
@@ -94,7 +94,7 @@ def test_a_worker_that_is_killed_leaves_nothing(spark: SparkSession, frame: Data
 
 
 def test_only_files_of_the_manifest_are_committed(spark: SparkSession, tmp_path: Path) -> None:
-    """An attempt whose task is run again, or that Spark runs twice, writes a file that stays unseen."""
+    """An attempt whose task is retried, or that Spark runs twice, writes a file that stays invisible."""
     stage = tmp_path / "stage"
     stage.mkdir()
     batches = [pa.RecordBatch.from_pydict({"id": list(range(10))})]

@@ -1,4 +1,4 @@
-"""Text does not run code in the driver's JVM, unless the caller trusts it. Columns are code, and may call anything."""
+"""SQL text cannot run code in the driver's JVM, unless the caller trusts it. Columns are code and may call anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIDE_EFFECTS = tuple(EVIL.replace("java_method", name) for name in ("java_method
 
 @pytest.fixture
 def was_set(spark: SparkSession) -> Iterator[Callable[[], bool]]:
-    """Whether text has set a property of the driver's JVM."""
+    """Whether SQL text has set a property of the driver's JVM."""
     system = spark._jvm.java.lang.System
     system.clearProperty(PROPERTY)
     yield lambda: system.getProperty(PROPERTY) is not None
@@ -35,7 +35,7 @@ def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 
 
 def calls(left: DataFrame, right: DataFrame, text: str) -> list[Callable[[], Any]]:
-    """Every call that takes a condition of DataFrames."""
+    """Every call that takes a condition on DataFrames."""
     return [
         lambda: dovetail.join(left, right, text),
         lambda: dovetail.join(left, right, ["l.k < r.w", text]),
@@ -100,14 +100,14 @@ def test_trusted_text_and_columns(
 
 @pytest.mark.spark
 def test_the_list_is_spark_s_own(spark: SparkSession) -> None:
-    """Every function on it is built in, and none is an aggregate, a generator or a window function."""
+    """Every function on the list is built in, and none is an aggregate, a generator or a window function."""
     registry = spark._jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
     kinds = {}
     names = registry.listFunction().iterator()
     while names.hasNext():
         name = names.next()
         kinds[name.funcName()] = registry.lookupFunction(name).get().getGroup()
-    parsed = {"try_cast", "timestampadd", "timestampdiff"}  # syntax, which the parser knows
+    parsed = {"try_cast", "timestampadd", "timestampdiff"}  # syntax that the parser handles
     if spark.version.startswith("4.3"):
         assert FUNCTIONS - kinds.keys() == parsed
     refused = {"agg_funcs", "window_funcs", "generator_funcs", "avro_funcs", "protobuf_funcs"}

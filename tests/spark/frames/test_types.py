@@ -1,7 +1,7 @@
-"""Keys and payload of every type of Spark, against Spark's own join on the same condition.
+"""Keys and payload of every Spark type, against Spark's own join on the same condition.
 
-Each type is a column of one table, so that a job shows many of them: `l.day = r.day` is a condition, and all columns of
-both tables are the payload of every join.
+Each type is a column of the same table, so that a job covers many of them: `l.day = r.day` is a condition, and all
+columns of both tables are the payload of every join.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS = (15, 13)
 
 
 class Key(NamedTuple):
-    """What is in a column, as SQL: of the left table, of the right one, and the values that both go through."""
+    """A column in SQL: its type in the left table, in the right table, and the values used in both."""
 
     left: str
     right: str
@@ -77,7 +77,7 @@ PAYLOAD = {
 
 
 def table(spark: SparkSession, side: int) -> DataFrame:
-    """Values drawn by a hash: every column by itself, and always the same ones."""
+    """Values drawn with a hash: independently per column, and always the same."""
     columns = []
     for name, key in KEYS.items():
         values = f"array({key.values})"
@@ -90,7 +90,7 @@ def table(spark: SparkSession, side: int) -> DataFrame:
 
 @pytest.fixture(scope="module")
 def frames(spark: SparkSession) -> Iterator[tuple[DataFrame, DataFrame]]:
-    """In a zone in which the clocks change."""
+    """Both tables, in a time zone with summer time."""
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     left, right = (table(spark, side).coalesce(1).cache() for side in (0, 1))
@@ -99,24 +99,24 @@ def frames(spark: SparkSession) -> Iterator[tuple[DataFrame, DataFrame]]:
 
 
 def rows_of(frame: DataFrame) -> Counter[str]:
-    """As texts: NaN is not equal to itself, maps have no hash, and months do not come to Python."""
+    """Rows as strings: NaN is not equal to itself, maps have no hash, and month intervals cannot be collected."""
     numbered = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
     return Counter(str(tuple(row)) for row in numbered.selectExpr("CAST(struct(*) AS STRING)").collect())
 
 
 class Join(NamedTuple):
-    columns: tuple[str, ...]  # that it reads
+    columns: tuple[str, ...]  # used in the condition
     on: str
     how: str
 
     def pairs(self, frames: tuple[DataFrame, DataFrame]) -> DataFrame:
-        """The numbers of the rows that we join."""
+        """The row numbers of our join."""
         left, right = (frame.select("id", *self.columns) for frame in frames)
         joined = dovetail.join(left, right, self.on, self.how, sample=False, cells=2)
         return joined.select("id", "id_right" if "id_right" in joined.columns else F.lit(None).cast("int"))
 
     def expected(self, matching: set[tuple[int, int]]) -> Counter[tuple[int | None, ...]]:
-        """What the join type makes of the pairs that match."""
+        """The result of the join type for the matching pairs."""
         alone = [set(range(rows)) - {pair[side] for pair in matching} for side, rows in enumerate(ROWS)]
         if self.how == "left_anti":
             return Counter((row, None) for row in alone[0])
@@ -137,7 +137,7 @@ def pairs_by_spark(frames: tuple[DataFrame, DataFrame], conditions: list[str]) -
 
 @pytest.mark.one_in(2)
 def test_keys(frames: tuple[DataFrame, DataFrame]) -> None:
-    """Every type by order, three at a time; every other, or all, by equality, with the rows that have no partner."""
+    """Every type compared by order, three at a time; every other type, or all, by equality, in an outer join."""
     names, outer = [*KEYS, *NESTED], "full" if ALL else "left"  # a full join takes two passes
     joins = [Join((name,), f"l.{name} = r.{name}", outer) for name in some(names, 0, of=2) if name not in TOGETHER]
     joins.append(Join(TOGETHER, " AND ".join(f"l.{name} = r.{name}" for name in TOGETHER), outer))

@@ -63,7 +63,7 @@ MARKED = {"o": "id < 0", "c": "custkey < 0", "n": "nationkey < 0"}
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["available", MARKED])
 def test_streams_that_end(spark: SparkSession, tmp_path: Path, end: Any) -> None:
-    """Three streams of files, with a row that ends each, or without."""
+    """Three streams of files, with or without a row that marks the end."""
     inputs = tables()
     streams = {}
     for alias, table in inputs.items():
@@ -76,7 +76,7 @@ def test_streams_that_end(spark: SparkSession, tmp_path: Path, end: Any) -> None
             last = last.set_column(0, table.schema.field(0), pa.array([-1]))
             pq.write_table(last, tmp_path / alias / "end.parquet")
             for number in range(2):
-                os.utime(tmp_path / alias / f"{number}.parquet", (number, number))  # Spark reads the oldest first
+                os.utime(tmp_path / alias / f"{number}.parquet", (number, number))  # Spark reads the oldest file first
         schema = spark.createDataFrame(table.slice(0, 1)).schema
         reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         streams[alias] = reader.parquet(str(tmp_path / alias))

@@ -1,4 +1,4 @@
-"""Which rows are put into one cell, and which are copied."""
+"""Which rows go to a single cell, and which are copied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def axes(on: str, left: pa.Schema, right: pa.Schema, larger: Side, how: JoinType
 
 @pytest.mark.parametrize("larger", Side)
 def test_points_are_in_one_cell(larger: Side) -> None:
-    """Also where the side with the intervals is the larger one."""
+    """Also if the side with the intervals is larger."""
     (axis,) = axes("l.t >= r.s AND l.t <= r.e", POINTS, RANGES, larger)
     assert axis.point is Side.LEFT
     assert axis.end is None
@@ -38,7 +38,7 @@ def test_intervals_of_both_sides_are_copied(larger: Side) -> None:
 
 
 def test_copies_of_both_sides_are_counted() -> None:
-    """Every pair that overlaps is a candidate in at least one cell; few more are, in cells of the best width."""
+    """Every overlapping pair is a candidate in at least one cell; with the best width, there are few others."""
     rng = np.random.default_rng(3)
     low, other = np.sort(rng.random(2000)) * 1e6, rng.random(2000) * 1e6
     end, high = low + rng.random(2000) * 1000, other + rng.random(2000) * 1000

@@ -1,4 +1,4 @@
-"""Joins by Spark's own operators in cells: the rows of a nested loop, whatever the values and the cells."""
+"""Joins with Spark's own operators in cells return the rows of a nested loop, for any values and cells."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dovetail.spark.frames import sampling
 pytestmark = pytest.mark.spark
 
 ROWS = 60
-START = datetime(2024, 10, 27)  # summer time ends in the session's zone, if it has any
+START = datetime(2024, 10, 27)  # summer time ends on this day in many zones
 SCHEMA = (
     "id int, k int, x double, y double, n bigint, m bigint, d decimal(12,3), day date, at timestamp, wall timestamp_ntz"
 )
 FLOATS = [0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1e300, -1e300, 1e-300, None]
-LONGS = [0, -1, 2**61, -(2**61), 2**53 + 1, None]  # whose differences do not overflow
+LONGS = [0, -1, 2**61, -(2**61), 2**53 + 1, None]  # chosen so that differences do not overflow
 
 IN_INTERVAL = [
     "l.x >= r.x AND l.x < r.y",
@@ -56,7 +56,7 @@ HOW = ["inner", "left", "right", "left_semi", "left_anti"]
 
 
 def table(spark: SparkSession, rng: Random, scale: float) -> DataFrame:
-    """Rows with long and short intervals, and with every value that is hard to put on a line."""
+    """Rows with long and short intervals, and with every value that is hard to place on an axis."""
 
     def number() -> float | None:
         return rng.choice(FLOATS) if rng.random() < 0.1 else round(rng.gauss(0, 10) * scale, 2)
@@ -92,7 +92,7 @@ def cases() -> list[tuple[str, str]]:
 
 
 def native(left: DataFrame, right: DataFrame, on: str, how: str, sampled: int) -> DataFrame:
-    """A plan that is made for a small sample, so that most values are outside of what was sampled."""
+    """A join planned with a small sample, so that most values are outside the sampled range."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling.sample_sides, "__defaults__", (sampled, (None, None)))
         return dovetail.join(left, right, on, how, algorithm="native")
@@ -133,7 +133,7 @@ def test_equals_spark(spark: SparkSession) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("turn", range(50))
 def test_equals_kernels(spark: SparkSession, turn: int) -> None:
-    """40 cases a turn: sides without rows, and adaptive execution on and off."""
+    """40 cases per turn: with empty sides, and with adaptive execution on and off."""
     rng = seeded(f"native joins and kernels {turn}")
     asked = rng.choices(cases(), k=40)
     ours: list[DataFrame] = []
@@ -158,13 +158,13 @@ def test_equals_kernels(spark: SparkSession, turn: int) -> None:
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_levels(spark: SparkSession, how: str) -> None:
-    """Intervals of a thousandth and of all of the domain: each on its level, and each pair once."""
+    """Very short intervals, and intervals of nearly the whole domain: each on its level, and each pair once."""
     points = spark.range(20_000).selectExpr("id", "cast(id * 37 % 1000000 as double) AS t")
     starts = spark.range(3_000).selectExpr("id", "cast(id * 331 % 1000000 as double) AS s")
     ranges = starts.selectExpr("id", "s", "CASE WHEN id % 500 = 0 THEN s + 900000 ELSE s + 20 END AS e")
     on = "l.t >= r.s AND l.t < r.e"
     plan = str(dovetail.explain(points, ranges, on, how, algorithm="native"))
-    assert ("times as wide" in plan) == (how == "inner")  # a point without partners would come twice
+    assert ("times as wide" in plan) == (how == "inner")  # a point without partners would be emitted twice
     expected = points.join(ranges.toDF("i", "s", "e"), F.expr("t >= s AND t < e"), how)
     joined = dovetail.join(points, ranges, on, how, algorithm="native")
     sums = [F.count("*"), F.count("s"), F.sum(F.xxhash64("id", "s").cast("decimal(38,0)"))]

@@ -1,6 +1,6 @@
-"""Joins on a cluster of two workers with disks of their own, through kills (see separate_disks.py).
+"""Joins on a cluster of two workers with separate disks, while processes are killed (see separate_disks.py).
 
-A script: each part has a session, and is killed or kills. Exact results.
+A script: each part has its own session, and is killed or kills. Results must be exact.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
     "spark.task.maxFailures": "8",
-    "spark.ui.liveUpdate.period": "0",  # who is at work is known at once
+    "spark.ui.liveUpdate.period": "0",  # shows immediately which executors are busy
 }
 ON = "l.k = r.k AND l.x < r.x"
 SIDES = ("left", "right")
-FILES, ROWS = 6, 4000  # of each side; a file is a micro-batch
+FILES, ROWS = 6, 4000  # per side; a file is a micro-batch
 
 
 def processes(place: Path, kind: str) -> list[int]:
-    """Those of this cluster, which have its directory in their command or as their own."""
+    """The processes of this cluster: its directory is in their command, or is their working directory."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended while we looked
@@ -61,7 +61,7 @@ def processes(place: Path, kind: str) -> list[int]:
 
 
 def kill_one(spark: SparkSession, place: Path, kind: str, is_going_on: Callable[[], bool]) -> None:
-    """An executor that is at work, or its worker."""
+    """Kill a busy executor, or its worker."""
     victims: list[int] = []
 
     def find() -> bool:
@@ -78,7 +78,7 @@ def kill_one(spark: SparkSession, place: Path, kind: str, is_going_on: Callable[
 
 
 def at_work(spark: SparkSession) -> set[str]:
-    """Executors that have a task, by their numbers."""
+    """The ids of executors that are running a task."""
     found = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     return {found.apply(i).id() for i in range(found.size()) if found.apply(i).activeTasks()}
 
@@ -91,7 +91,7 @@ def executor_id(pid: int) -> str:
 
 
 def failed_tasks(spark: SparkSession) -> int:
-    """Of all jobs: tasks of an executor that is gone may not be counted with it."""
+    """Counted over all jobs, because tasks of a lost executor may not be counted with the executor."""
     context = spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     jobs = context.statusStore().jobsList(None)
@@ -100,7 +100,7 @@ def failed_tasks(spark: SparkSession) -> int:
 
 @contextmanager
 def session(place: Path, workers: int = 2) -> Iterator[SparkSession]:
-    """The job of a cluster with this many executors."""
+    """A session on a cluster with this many executors."""
     with cluster(place, workers) as master, stopping(local_session("kills", master, SETTINGS)) as spark:
         wait_until(lambda: len(processes(place, EXECUTOR)) == workers, "all executors")
         yield spark
@@ -118,7 +118,7 @@ def every_class_and_type(place: Path) -> None:
 
 
 def kill_an_executor_and_a_worker(place: Path) -> None:
-    """First an executor while tables are joined and while streams are; then a worker, and the other does the rest."""
+    """Kill an executor during a join of tables and one of streams, then a worker; the other worker does the rest."""
     files = place / "shared"
     with session(place) as spark:
         left, right = frames = written(spark, files, SIDES)
@@ -139,8 +139,8 @@ def kill_an_executor_and_a_worker(place: Path) -> None:
 
 
 def kill_while_streams_spill(place: Path, kind: str) -> None:
-    """Streams that tasks read and whose ends a server tells: while rows arrive, and in the last micro-batch, in which
-    spilled rows are joined."""
+    """Streams read by tasks, whose ends the server announces. Kills happen while rows arrive, and in the last
+    micro-batch, in which spilled rows are joined."""
     files = place / "shared"
     state = files / "state"
     with session(place, workers=3) as spark:
@@ -162,7 +162,7 @@ def kill_while_streams_spill(place: Path, kind: str) -> None:
 
 
 def kill_in_multijoins(place: Path, kind: str) -> None:
-    """Of tables, and of streams that end."""
+    """Kill during multijoins of tables, and of streams that end."""
     files, names = place / "shared", ("left", "right", "another")
     on, state = f"{ON} AND r.k = a.k", files / "state"
     with session(place, workers=3) as spark:
@@ -180,7 +180,7 @@ def kill_in_multijoins(place: Path, kind: str) -> None:
 
 
 def kill_along_the_diagonal(place: Path, kind: str) -> None:
-    """While keys are looked at, while slices are joined, and while early results are made in tasks."""
+    """Kill while keys are measured, while slices are joined, and while early results are computed in tasks."""
     files, on = place / "shared", "l.k = r.ref"
     options: dict[str, Any] = {"algorithm": "diag", "cells": 8}
     with session(place, workers=4) as spark:
@@ -208,7 +208,7 @@ def written(spark: SparkSession, files: Path, names: Sequence[str]) -> list[Data
 
 
 def streamed(files: Path, frames: Sequence[DataFrame], names: Sequence[str]) -> list[DataFrame]:
-    """The same as streams, a file in each micro-batch."""
+    """The same tables as streams, with a file in each micro-batch."""
     return [
         frame.sparkSession.readStream.schema(frame.schema).option("maxFilesPerTrigger", 1).parquet(str(files / name))
         for frame, name in zip(frames, names, strict=True)
@@ -225,7 +225,7 @@ def run_stream(
     names: Sequence[str] = SIDES,
     ends: bool = False,
 ) -> Counter[Any]:
-    """What a query writes that is harmed after some micro-batches, when the next one has written some of its state."""
+    """The output of a query that is harmed after some micro-batches, while the next one writes its state."""
     sink = joined.writeStream.format("parquet").option("checkpointLocation", f"{out}-checkpoint")
     query = sink.trigger(availableNow=True).start(str(out))
     for number in after:
@@ -247,7 +247,7 @@ def is_done(query: StreamingQuery, batch: int) -> bool:
 
 
 def write_side(directory: Path, name: str, files: int = FILES, rows: int = ROWS) -> pa.Table:
-    """Files of one side, in order."""
+    """Write the files of one side, in order."""
     directory.mkdir(parents=True)
     rng = np.random.default_rng(len(name))
     count = files * rows
@@ -267,7 +267,7 @@ def write_side(directory: Path, name: str, files: int = FILES, rows: int = ROWS)
 
 
 def write_clustered(place: Path, rows: int = 80_000, each: int = 4) -> None:
-    """Keys, and rows that refer to one of them at about the same share of their table; some to any."""
+    """Write keys, and rows that refer to a key at about the same relative position; some refer to random keys."""
     rng = np.random.default_rng(0)
     keys = rng.permutation(rows)
     near = np.arange(rows * each) // each
@@ -297,7 +297,7 @@ def assert_survives(
     expected: Counter[Any],
     is_time: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Work that a kill interrupts gives what it would have given."""
+    """Check that work interrupted by a kill gives the same result."""
     before = failed_tasks(spark)
     found: list[Counter[Any]] = []
     worker = threading.Thread(target=lambda: found.append(work()))

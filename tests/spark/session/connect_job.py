@@ -1,4 +1,4 @@
-"""Joins in a Spark Connect session, each compared with Spark's own. A script: a process has one kind of session."""
+"""Joins over Spark Connect, compared with Spark's own. A script: a process can have only one kind of session."""
 
 import logging
 import os
@@ -43,7 +43,7 @@ def main(place: Path, tries_all: bool) -> None:
         more(spark, left, right)
     assert "Spark's own join" in str(dovetail.explain(left, right, ["k"]))
     assert "shj" in str(dovetail.explain(left, right, ["k"], cells=2))
-    nothing = spark.createDataFrame([], "k int, b string")  # Spark sees that it is empty and never calls us
+    nothing = spark.createDataFrame([], "k int, b string")  # Spark knows that it is empty and never calls us
     assert dovetail.join(left, nothing, ["k"]).count() == dovetail.join(nothing, left, "l.k < r.k").count() == 0
 
     for name, frame in (("left", left), ("right", right)):
@@ -69,7 +69,7 @@ def main(place: Path, tries_all: bool) -> None:
             .start()
         )
         query.awaitTermination()
-        deadline = time.monotonic() + 600  # listeners are told a little later
+        deadline = time.monotonic() + 600  # listeners are notified with a delay
         while not any(r.outcome == DONE for r in listening.recordings) and time.monotonic() < deadline:
             time.sleep(0.05)
     expected = aliased[0].join(aliased[1], F.expr("l.k = r.k"))
@@ -84,7 +84,7 @@ def main(place: Path, tries_all: bool) -> None:
 
 
 def more(spark: SparkSession, left: DataFrame, right: DataFrame) -> None:
-    """Functions that only Spark has, odd names and types, heavy keys."""
+    """Functions that only Spark supports, unusual names and types, heavy keys."""
     soundex = "soundex(r.b) = soundex(cast(l.a AS string)) AND levenshtein(cast(l.a AS string), r.b) < 2"
     same(dovetail.join(left, right, soundex), left.alias("l").join(right.alias("r"), F.expr(soundex)))
     odd = spark.range(40).selectExpr("id AS `a.b`", "id % 4 AS `q``t`", "INTERVAL '1' MONTH * id AS i", "array() AS v")
@@ -100,13 +100,13 @@ def more(spark: SparkSession, left: DataFrame, right: DataFrame) -> None:
 
 
 def late_rows(spark: SparkSession, place: Path, cases: list[tuple[str, int]]) -> None:
-    """Watermarks are seen in the schema, and what is later is told here: than that of the micro-batch before."""
+    """Watermarks are found in the schema; rows are late if behind the watermark of the previous micro-batch."""
     times = spark.range(1).selectExpr("1 AS k", "timestamp '2024-01-01 00:01:00' AS ts")
     late = times.withColumn("ts", F.expr("ts - INTERVAL 50 SECONDS"))
     for number, frame in enumerate((times, times, late)):
         frame.coalesce(1).write.mode("append").parquet(str(place / "rows"))
         newest = max((place / "rows").glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
-        os.utime(newest, (number, number))  # Spark reads the oldest first
+        os.utime(newest, (number, number))  # Spark reads the oldest file first
     stream = spark.readStream.schema(times.schema).option("maxFilesPerTrigger", 1).parquet(str(place / "rows"))
     told: list[str] = []
     handler = logging.Handler()

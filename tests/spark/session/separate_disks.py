@@ -1,10 +1,10 @@
-"""Spark whose workers, or whose Connect server, are as good as on other machines.
+"""Spark whose workers, or whose Connect server, behave as if on other machines.
 
-Each process has a mount namespace of its own, in which two directories are others than for this process:
+Each process has its own mount namespace, in which two directories differ from those of this process:
 
-    own        empty, and not seen by the others, like the local disk of a machine
-    workers    the same for all these processes, but not for this one; here its files are in `behind`
-    shared     the same for all
+    own        empty, and not visible to the others, like the local disk of a machine
+    workers    shared by these processes, but not with this one; here its files are in `behind`
+    shared     the same for all processes
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STARTED_S = 120
 
 
 def why_not() -> str | None:
-    """Why processes cannot have a disk of their own here; None if they can."""
+    """The reason why processes cannot have separate disks here; None if they can."""
     probe = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
     try:
         run = subprocess.run(probe, capture_output=True, text=True, check=False)
@@ -43,7 +43,7 @@ def why_not() -> str | None:
 
 @contextmanager
 def cluster(place: Path, workers: int = 2) -> Iterator[str]:
-    """A master and workers of one core each; gives the master's address."""
+    """A master and workers with one core each; yields the master's address."""
     port = _free_port()
     address = f"spark://{HOST}:{port}"
     spark_class = str(HOME / "bin" / "spark-class")
@@ -61,7 +61,7 @@ def cluster(place: Path, workers: int = 2) -> Iterator[str]:
 
 @contextmanager
 def connect_server(place: Path) -> Iterator[str]:
-    """A Connect server; gives its address."""
+    """A Connect server; yields its address."""
     port = _free_port()
     settings = {
         "spark.connect.grpc.binding.address": HOST,
@@ -80,7 +80,7 @@ def connect_server(place: Path) -> Iterator[str]:
 
 
 def _start(place: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """A process that has mounts, and a temporary directory, of its own."""
+    """Start a process with its own mounts and temporary directory."""
     for name in ("own", "workers", "behind", "shared"):
         (place / name).mkdir(exist_ok=True)
     ensure_java()
@@ -113,7 +113,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
         except OSError as error:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"nothing listens on port {port}; see spark.log") from error
-            time.sleep(0.1)  # until it listens, for which there is no other sign
+            time.sleep(0.1)  # poll until it listens: there is no other sign
         else:
             return
 

@@ -1,6 +1,6 @@
-"""Every kind of join where workers, or a Connect server, have disks of their own (see separate_disks.py).
+"""Every kind of join with workers, or a Connect server, on separate disks (see separate_disks.py).
 
-A script: a process has one kind of session. Exact results, or one clear error at the call.
+A script, because a process can have only one kind of session. Expects exact results, or a clear error at the call.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Tables:
         self.truth = counted(self.left.alias("l").join(self.right.alias("r"), F.expr(ON)).toArrow())
 
     def streams(self, files: Path) -> list[DataFrame]:
-        """The tables as files in a directory, and streams of them."""
+        """Write the tables as files into a directory, and return streams of them."""
         streams = []
         for name, frame in (("l", self.left), ("r", self.right), ("s", self.third)):
             frame.write.mode("overwrite").parquet(str(files / name))
@@ -47,7 +47,7 @@ class Tables:
         return streams
 
     def run(self, joined: DataFrame, out: Path, *, timers: bool = False) -> Counter[Any]:
-        """What a query writes."""
+        """The output of a query."""
         sink = joined.writeStream.format("parquet").option("path", str(out))
         query = sink.option("checkpointLocation", f"{out}-checkpoint").trigger(availableNow=True).start()
         dovetail.finish(query) if timers else query.awaitTermination()
@@ -56,7 +56,7 @@ class Tables:
 
 @contextmanager
 def stopping(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session, stopped before its cluster or server, whatever happens: a Connect client would wait for minutes."""
+    """Stop the session before its cluster or server in any case: otherwise a Connect client would wait for minutes."""
     try:
         yield spark
     finally:
@@ -77,7 +77,7 @@ def joins_at_rest(at: Tables) -> None:
 
 
 def progressive(at: Tables, work: Path | str | None) -> None:
-    """Early results; if there is a place for them, also those of a join that is stopped and goes on."""
+    """Early results; with a work directory, also those of a join that is stopped and continued."""
     if work is None:
         steps = list(dovetail.progressive(at.left, at.right, ON, cells=20))
         assert steps[-1].estimate == (at.truth.total(),) * 3 + (0.95,)
@@ -146,7 +146,7 @@ def check_a_cluster(at: Tables) -> None:
 
 
 def in_a_store(at: Tables) -> None:
-    """Workers whose disks are their own share an object store."""
+    """Workers with separate disks share an object store."""
     with s3_server() as server:
         server.faults = Faults(error=0.03, lose=0.03)
         progressive(at, server.uri("work"))
@@ -156,7 +156,7 @@ def in_a_store(at: Tables) -> None:
 
 
 def what_is_refused(at: Tables) -> None:
-    """Directories that workers do not share, before anything is read."""
+    """Directories that workers do not share are rejected before anything is read."""
     own = at.place / "own"
     unread = at.left.where("raise_error('it was read') IS NULL")
     with pytest.raises(InputError, match=REFUSED.format(own, "Give work_dir=")):
@@ -180,7 +180,7 @@ def what_is_refused(at: Tables) -> None:
 
 
 def along_the_diagonal(at: Tables) -> None:
-    """Files that all share are read by tasks; copies of them, as on the disks of each machine, by Spark."""
+    """Shared files are read by tasks; separate copies, as on the disk of each machine, are left to Spark."""
     ids = list(range(1 << 17))
     shared, copies, behind = (at.place / name for name in ("shared", "workers", "behind"))
     for name, columns in (("one", {"id": ids}), ("many", {"id": ids, "v": ids})):
@@ -217,7 +217,7 @@ def check_a_client(at: Tables) -> None:
     with pytest.raises(PlanError, match=r"a Connect session does not show which files .* use algorithm="):
         dovetail.join(at.left, at.right, ["k"], algorithm="diag")
     assert not list((place / "workers").iterdir())
-    # The directory of leases stays, empty: other joins of the user may be about to use it.
+    # The empty directory of leases stays: other joins of the user may be about to use it.
     assert [entry.name for entry in (place / "own").rglob("*") if "leases" not in entry.name] == []
 
 

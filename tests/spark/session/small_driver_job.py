@@ -1,6 +1,6 @@
-"""Joins of tables that are larger than the driver: nothing but plans, names and counts passes through it.
+"""Joins of tables that do not fit in the driver: only plans, names and counts pass through it.
 
-A script with a driver of 512 MB, of which results may take 8 MB, on a cluster (see separate_disks.py).
+A script with a driver of 512 MB, where results may take at most 8 MB, on a cluster (see separate_disks.py).
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def stream(orders: DataFrame, items: DataFrame, files: Path) -> Any:
 
 
 def digest(frame: DataFrame) -> Any:
-    """What a join has, in one row."""
+    """The result of a join, condensed into one row."""
     made = [F.count(F.lit(1)), F.bit_xor(F.xxhash64("id", "c", "n", "pad"))]
     return tuple(frame.agg(*made).collect()[0])
 
 
 def peak_bytes() -> int:
-    """Of this process, which is the Python side of the driver."""
+    """The peak memory of this process, the Python side of the driver."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

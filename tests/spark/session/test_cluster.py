@@ -1,4 +1,4 @@
-"""A cluster of two workers with disks of their own: every class and type of join; executors, workers, drivers die."""
+"""A cluster of two workers with separate disks: every class and type of join; executors, workers and drivers die."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_driver_of_512_mb_joins_what_is_larger(place: Path) -> None:
 
 
 def test_a_driver_that_dies_is_followed_by_another(place: Path) -> None:
-    """State, checkpoint and results are in the place that all share."""
+    """State, checkpoint and results are in the shared directory."""
     from tests.spark.session.cluster_job import pairs_of, write_side
     from tests.spark.session.separate_disks import cluster
 
@@ -76,7 +76,7 @@ def test_a_driver_that_dies_is_followed_by_another(place: Path) -> None:
 
 
 def committed_files(sink: Path) -> set[str]:
-    """What Spark's log of the sink names."""
+    """The files named in the log of Spark's sink."""
     logs = [p for p in (sink / "_spark_metadata").iterdir() if p.name.isdigit() or p.name.endswith(".compact")]
     entries = [json.loads(line) for path in logs for line in path.read_text().splitlines()[1:]]
     return {entry["path"].removeprefix("file://") for entry in entries}

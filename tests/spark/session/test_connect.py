@@ -6,7 +6,7 @@ import pytest
 from tests.effort import ALL
 from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]  # a server of its own, and a second JVM
+pytestmark = [pytest.mark.spark, pytest.mark.slow]  # its own server, and a second JVM
 
 
 def test_joins_in_a_connect_session(tmp_path: Path) -> None:

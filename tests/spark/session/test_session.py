@@ -1,4 +1,4 @@
-"""The local session: one per process, with its own settings, and the same Python on both ends."""
+"""The local session: one per process, with its own settings, and the same Python for driver and workers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(program: str, place: Path, **variables: str) -> str:
 
 
 def test_log_is_a_file_of_its_own_and_ends_with_the_process(tmp_path: Path) -> None:
-    """Somebody who knows the number of the process must not be able to say where its log goes."""
+    """A user who knows the process id must not be able to choose where the log is written."""
     run(CHATTER, tmp_path)
     assert not list(tmp_path.iterdir())
 

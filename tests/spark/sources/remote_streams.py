@@ -1,4 +1,4 @@
-"""Queries over remote sources whose micro-batches are kept, to be compared when they are run again."""
+"""Queries over remote sources whose micro-batches are recorded, to compare them when they run again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Batches = dict[int, pa.Table]
 
 
 def started(stream: DataFrame, checkpoint: Path, into: Batches, **trigger: Any) -> StreamingQuery:
-    """A query that keeps the rows of each micro-batch under its number."""
+    """Start a query that records the rows of each micro-batch under its number."""
 
     def keep(batch: DataFrame, number: int) -> None:
         into[number] = batch.toArrow()
@@ -37,7 +37,7 @@ def wait_for(done: Callable[[], bool], query: StreamingQuery) -> None:
 
 
 def forget_the_last_commit(checkpoint: Path) -> int:
-    """As if Spark had died just before it: the micro-batch is planned, and has to be run again."""
+    """Simulate that Spark died just before the commit: the micro-batch is planned, and has to run again."""
     number = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
     for path in (checkpoint / "commits").glob(f"*{number}*"):
         path.unlink()

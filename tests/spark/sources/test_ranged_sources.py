@@ -1,4 +1,4 @@
-"""Streams that tasks read by ranges of rows, endpoints and ranges of keys: every row once, over breaks and restarts."""
+"""Streams read by tasks as ranges of rows, endpoints or ranges of keys: every row once, despite breaks and restarts."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 ROWS = 6000
 ORDERS = pa.table({"id": np.arange(ROWS), "k": np.arange(ROWS) % 700, "pad": [f"{i:050}" for i in range(ROWS)]})
-PARTS = 5  # endpoints of the server that knows no offsets
+PARTS = 5  # number of endpoints of the server without offsets
 
 
 class Watched(TableServer):
-    """Keeps the tickets that were handed in."""
+    """Records the tickets it receives."""
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         self.tickets.append(json.loads(ticket.ticket))
@@ -37,7 +37,7 @@ class Watched(TableServer):
 
 
 class Endpoints(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships no types
-    """Rows behind several endpoints, as any server may have them."""
+    """Rows behind several endpoints, as on any Flight server."""
 
     endpoints = PARTS
 
@@ -65,7 +65,7 @@ def flight_stream(reader: Any, port: int, dataset: str = "orders", **options: An
 
 
 def check_orders(batches: Batches) -> None:
-    """Every row once, in order, as the server has it."""
+    """Check that every row is there once, in the server's order."""
     found = pa.concat_tables([batches[number] for number in sorted(batches)])
     if "_end" in found.column_names:
         assert found["_end"].to_pylist() == [None] * ROWS + [True]
@@ -190,7 +190,7 @@ def days(reader: Any, dsn: str, **options: Any) -> DataFrame:
 
 
 def check_days(batches: Batches) -> None:
-    """Every row once, in the order of the key."""
+    """Check that every row is there once, in the order of the key."""
     found = pa.concat_tables([batches[number] for number in sorted(batches)])
     keys = list(zip(*found.select(["day", "No"]).to_pydict().values(), strict=True))
     assert keys == sorted(keys)
@@ -220,10 +220,10 @@ def test_tasks_read_ranges_of_keys(spark: SparkSession, postgres: Any, tmp_path:
 
 @pytest.mark.one_in(4)
 def test_rows_that_are_added_while_tasks_read(spark: SparkSession, postgres: Any, tmp_path: Path) -> None:
-    """A row with a low key is committed between the cut and the reading: tasks do not see it, and counts are right."""
+    """A row with a low key is committed between planning and reading: tasks do not see it, and counts are right."""
     line = Proxy(postgres.port)
     stream = days(spark.readStream, postgres.dsn(line.port), numPartitions=2, maxRowsPerTrigger=3000, end="true")
-    line.stall_after(20_000)  # the answers of the planner pass, the rows of the tasks do not
+    line.stall_after(20_000)  # lets the planner's answers pass, but not the rows of the tasks
     batches: Batches = {}
     query = started(stream, tmp_path, batches)
     try:

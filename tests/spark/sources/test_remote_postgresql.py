@@ -1,4 +1,4 @@
-"""Tables of a real PostgreSQL as tables and streams of Spark; the server is killed and comes back."""
+"""Tables of a real PostgreSQL as Spark tables and streams; the server is killed and comes back."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def days(reader: Any, dsn: str, **options: Any) -> DataFrame:
 
 
 def check(batches: Batches) -> None:
-    """Every row once, in the order of the key."""
+    """Check that every row is there once, in the order of the key."""
     found = pa.concat_tables([batches[number] for number in sorted(batches)])
     keys = list(zip(*found.select(["day", "No"]).to_pydict().values(), strict=True))
     assert keys == sorted(keys)
@@ -81,7 +81,7 @@ def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(
     server.kill()
     line.go_on()
     line.cut()
-    time.sleep(0.3)  # some tries in vain
+    time.sleep(0.3)  # time for some failed tries
     before = rows_of(batches)
     server.start()
     wait_for(lambda: rows_of(batches) > before, query)

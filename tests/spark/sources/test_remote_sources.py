@@ -1,4 +1,4 @@
-"""Remote sources as tables and streams of Spark: real servers on loopback that stall, slow down, die and come back."""
+"""Remote sources as Spark tables and streams: real servers on loopback that stall, slow down, die and come back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KINDS = pa.table(
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[TableServer]:
-    """Of the paced tables, 1000 rows are there at once, the others a while after a test has begun them."""
+    """Paced tables have 1000 rows from the start, and the others some time after a test has started them."""
     seconds = np.concatenate([np.zeros(1000), steady(ROWS - 1000, 1e-4)])
     paced = {"slow orders": Paced(ORDERS, seconds), "slow parcels": Paced(PARCELS, seconds)}
     tables = {"orders": ORDERS, "parcels": PARCELS, "kinds": KINDS, "none": ORDERS.slice(0, 0), **paced}
@@ -71,7 +71,7 @@ def flight(reader: Any, port: int, dataset: str, **options: Any) -> DataFrame:
 
 
 def check_orders(batches: Batches) -> None:
-    """Every row once, in order, as the server has it."""
+    """Check that every row is there once, in the server's order."""
     found = pa.concat_tables([batches[number] for number in sorted(batches)])
     assert found.select(ORDERS.column_names).cast(ORDERS.schema).equals(ORDERS)
 
@@ -131,10 +131,10 @@ def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(spark: SparkS
         batches: Batches = {}
         query = started(stream, tmp_path / "checkpoint", batches)
         wait_for(lambda: rows_of(batches) > 1000, query)
-        line.target = 1  # where no server listens
+        line.target = 1  # where no server is listening
         servers[0].kill()
         line.cut()
-        time.sleep(0.3)  # some tries in vain
+        time.sleep(0.3)  # time for some failed tries
         assert query.isActive
         line.target = ports[1]
         before = rows_of(batches)
@@ -143,7 +143,7 @@ def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(spark: SparkS
         number = forget_the_last_commit(tmp_path / "checkpoint")
         first = batches[number]
         query = started(stream, tmp_path / "checkpoint", batches)
-        wait_for(lambda: rows_of(batches) > ROWS, query)  # with the one that says that it has ended
+        wait_for(lambda: rows_of(batches) > ROWS, query)  # including the row that marks the end
         query.stop()
         assert batches[number].equals(first)
     finally:
@@ -203,7 +203,7 @@ def test_several_sources_tell_their_ends(spark: SparkSession, server: TableServe
 
 def test_what_is_available_now_ends_there(spark: SparkSession, server: TableServer, tmp_path: Path) -> None:
     batches: Batches = {}
-    stream = flight(spark.readStream, server.port, "slow parcels")  # which has not begun
+    stream = flight(spark.readStream, server.port, "slow parcels")  # which has not started
     started(stream, tmp_path, batches, availableNow=True).awaitTermination()
     assert rows_of(batches) == 1000
 
@@ -235,7 +235,7 @@ def test_a_slow_line_gives_what_has_come(spark: SparkSession, line: Proxy, tmp_p
     batches: Batches = {}
     query = started(stream, tmp_path, batches)
     wait_for(lambda: rows_of(batches) > 0, query)
-    assert rows_of(batches) < ROWS  # though the server has announced them all
+    assert rows_of(batches) < ROWS  # although the server has announced all of them
     line.slow_down(0.01)
     line.go_on()
     wait_for(lambda: rows_of(batches) == ROWS, query)
@@ -243,7 +243,7 @@ def test_a_slow_line_gives_what_has_come(spark: SparkSession, line: Proxy, tmp_p
     check_orders(batches)
 
 
-# What will not work is said at once.
+# Errors at the call.
 
 
 def test_a_server_that_is_not_there(spark: SparkSession) -> None:

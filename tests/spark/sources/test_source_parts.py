@@ -1,4 +1,4 @@
-"""The parts of remote sources that need no Spark: what waits in line, offsets, options."""
+"""The parts of remote sources that need no Spark: buffered rows, offsets, options."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def numbers(batches: list[pa.RecordBatch] | None) -> list[int]:
 
 
 def read_all(rows: PrefetchBuffer, most_rows: int | None) -> list[tuple[Offset, list[int]]]:
-    """Micro-batches until the end."""
+    """Read micro-batches until the end."""
     steps, reached = [], Offset()
     while not reached.ended:
         before, reached = reached, rows.latest(reached, most_rows, wait_s=PATIENCE_S)
@@ -76,7 +76,7 @@ def test_what_was_asked_for_can_be_had_again_until_spark_goes_on() -> None:
     assert numbers(rows.rows_between(Offset(), first)) == list(range(14))
     second = rows.latest(first, 14, 0.0)
     assert rows.rows_between(Offset(), first) is None  # has to be read again
-    assert rows.rows_between(Offset(), second) is None  # not half of it
+    assert rows.rows_between(Offset(), second) is None  # not only half of it
     assert numbers(rows.rows_between(first, second)) == list(range(14, 28))
     gate.opened.set()
     rows.close()
@@ -84,11 +84,11 @@ def test_what_was_asked_for_can_be_had_again_until_spark_goes_on() -> None:
 
 def test_a_full_line_waits_for_spark() -> None:
     source = Scripted(TABLE, batch_rows=10)
-    rows = inflow(source, capacity=200)  # bytes, of 80 each
+    rows = inflow(source, capacity=200)  # bytes; a batch has 80
     reached = Offset()
     for joined in range(0, 71, 10):
         reached = rows.latest(reached, 10, wait_s=PATIENCE_S)
-        wait_until(lambda most=joined + 30: source.given >= most)  # two wait, one is in the hands of the thread
+        wait_until(lambda most=joined + 30: source.given >= most)  # two are buffered, one is held by the thread
         assert source.given == joined + 30
     rows.close()
 
@@ -194,7 +194,7 @@ def test_rows_that_have_changed_are_not_taken_for_the_same(location: str) -> Non
 
 
 def test_what_is_there_now_may_be_less_than_before() -> None:
-    """A server that was started anew."""
+    """A restarted server may have fewer rows."""
     with TableServer({"t": Paced(TABLE, steady(100, 1e9))}) as server:
         made = FlightFormat({"location": f"grpc://127.0.0.1:{server.port}", "dataset": "t"})
         reader = made.streamReader(made.schema())
@@ -205,7 +205,7 @@ def test_what_is_there_now_may_be_less_than_before() -> None:
 
 
 class Doorkeeper(flight.ServerMiddlewareFactory):
-    """Lets in who has the right headers."""
+    """Accepts calls with the right headers."""
 
     def start_call(self, info: flight.CallInfo, headers: dict[str, list[str]]) -> None:
         if (headers.get("authorization"), headers.get("x-tenant")) != (["Bearer x"], ["Orders"]):
@@ -224,7 +224,7 @@ class Guarded(flight.FlightServerBase):
 
 
 def test_headers_are_options() -> None:
-    """They go with every call, without the prefix."""
+    """They are sent with every call, without the prefix."""
     with Guarded() as server:
         place = {"location": f"grpc://127.0.0.1:{server.port}", "dataset": "t", "tries": "1"}
         headers = {"header.authorization": "Bearer x", "header.X-Tenant": "Orders"}

@@ -1,4 +1,4 @@
-"""The state of streaming joins as tables: beside a running query, and when it has been stopped."""
+"""The state of streaming joins as tables, while a query runs and after it has stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import dovetail
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
-ABOUT = ("cell", "row_number", "settled")  # the row, before its own columns
+ABOUT = ("cell", "row_number", "settled")  # metadata, before the columns of the row
 
 ROWS = 100
 SCHEMA = "id bigint, k bigint, name string, at timestamp, price decimal(10, 2)"
@@ -54,7 +54,7 @@ def _has_rows(query: Any) -> bool:
 
 
 def figures(query: Any, metrics: str = "dovetail") -> dict[str, int]:
-    """Of the last micro-batch with rows."""
+    """The figures of the last micro-batch with rows."""
     told = [progress for progress in query.recentProgress if progress["numInputRows"]]
     return dict(told[-1]["observedMetrics"][metrics].asDict())
 
@@ -108,7 +108,7 @@ def test_a_window_and_several_inputs(spark: SparkSession, place: Path, tmp_path:
         end="id < 0",
     )
     queries = [started(windowed, tmp_path / "a"), started(several, tmp_path / "b")]
-    for query in queries:  # one of them has timers, so that there is always something to process
+    for query in queries:  # one of them has timers, so there is always something to process
         wait_until(lambda query=query: _has_rows(query), "the rows")
     told, several_told = figures(queries[0], "in a window"), figures(queries[1])
     for query in queries:

@@ -1,4 +1,4 @@
-"""A join on Spark in processes of its own, which can be killed for real and started again."""
+"""Runs a join on Spark in separate processes, which tests kill and restart."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.patience import wait_until
 
 JOB = Path(__file__).with_name("recovery_job.py")
 BATCH = re.compile(r"batch (-?\d+) rows (\d+) failed (\d+)")
-STARVED = "Python worker failed to connect back"  # Spark waits for ten seconds, also on a busy machine
+STARVED = "Python worker failed to connect back"  # Spark waits only ten seconds, even on a busy machine
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class StarvedError(Exception):
-    """Spark gave a worker up that had no time to start. That is no fault of the join: it is started again."""
+    """Spark gave up on a worker that started too slowly. This is not a fault of the join, so the run is repeated."""
 
 
 def again_if_starved(run: Callable[P, R]) -> Callable[P, R]:
@@ -41,14 +41,14 @@ def again_if_starved(run: Callable[P, R]) -> Callable[P, R]:
 
 
 class Batch(NamedTuple):
-    """A micro-batch: its number, and how many rows came in it."""
+    """A micro-batch: its number, and its number of rows."""
 
     number: int
     rows: int
 
 
 Phase = Callable[[Batch], bool]
-"""Which micro-batches count."""
+"""Selects the micro-batches that count."""
 
 
 def any_batch(batch: Batch) -> bool:
@@ -56,16 +56,16 @@ def any_batch(batch: Batch) -> bool:
 
 
 class Job:
-    """A join in processes of its own, all of which carry a mark."""
+    """A join in separate processes, all of which carry a mark in their environment."""
 
     def __init__(self, place: Path, script: Path = JOB) -> None:
         self.place, self.script, self.mark = place, script, uuid.uuid4().hex
         self.failed_tasks = 0
-        self.peak_rss = 0  # bytes, of a worker
-        self._logged = 0  # bytes of the log, by earlier runs
+        self.peak_rss = 0  # bytes, of the largest worker
+        self._logged = 0  # bytes of the log written by earlier runs
 
     def end(self) -> None:
-        """Nothing of it is left."""
+        """Kill all processes of the job, and wait until none is left."""
 
         def has_ended() -> bool:
             left = [pid for pid, _ in self.processes()]
@@ -93,10 +93,10 @@ class Job:
                 job.stdout.close()
 
     def processes(self) -> Iterator[tuple[int, str]]:
-        """Every process that stems from this job, also those that have lost their parents."""
+        """All processes started by this job, including orphans."""
         mark = f"DOVETAIL_MARK={self.mark}".encode()
         for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):  # it ended while we looked
+            with suppress(OSError):  # it has just ended
                 if mark in (process / "environ").read_bytes().split(b"\0"):
                     yield int(process.name), (process / "cmdline").read_text()
 
@@ -104,13 +104,13 @@ class Job:
         return (pid for pid, command in self.processes() if "org.apache.spark.deploy.SparkSubmit" in command)
 
     def workers(self) -> list[int]:
-        """Python workers: forked by a daemon, which the JVM started. The JVM's own command names its module, too, and a
-        process that the JVM starts has that command for a moment, and the JVM's memory."""
+        """The Python workers: forked by a daemon, which the JVM started. The JVM's command also contains the module
+        name, and a child process of the JVM briefly has the same command and memory."""
         found = [pid for pid, command in self.processes() if "\0-m\0dovetail.spark.session.daemon\0" in command]
         return [pid for pid in found if parent(pid) in found]
 
     def lines(self, job: subprocess.Popen[str]) -> Iterator[Batch]:
-        """Each micro-batch when it is done; ends when the job does."""
+        """Yield each micro-batch when it is done, until the job ends."""
         assert job.stdout is not None
         for line in job.stdout:
             if (found := BATCH.match(line)) is not None:
@@ -128,16 +128,16 @@ class Job:
 
     @again_if_starved
     def kill_jvm(self, batches: int, pause: float | None, phase: Phase = any_batch) -> None:
-        """Let the job do some micro-batches, then kill -9 the driver's JVM: after a pause, or while a task writes."""
+        """Let the job run some micro-batches, then kill -9 the driver's JVM: after a pause, or while a task writes."""
         with self.started("local[2]") as job:
             self.wait_for(job, batches, phase)
             self._kill_jvm(job, pause)
 
     @again_if_starved
     def kill_workers(self, batches: int, master: str, phase: Phase = any_batch, pause: float | None = None) -> bool:
-        """Let the job do some micro-batches, then kill -9 its workers until tasks fail. True: it still got done.
+        """Let the job run some micro-batches, then kill -9 its workers until tasks fail. True: the job still succeeded.
 
-        That is while they write; or after pauses of random length up to `pause`, in which it may have got done.
+        Kills happen while tasks write, or after random pauses of up to `pause`, in which the job may finish.
         """
         with self.started(master) as job:
             self.wait_for(job, batches, phase)
@@ -148,7 +148,7 @@ class Job:
 
     @again_if_starved
     def kill_workers_and_jvm(self) -> None:
-        """Both in one run, while tasks write: after the first they are tried again, after the second nothing is."""
+        """Kill both in one run, while tasks write: tasks are retried after the first kill, but not after the second."""
         with self.started("local[2,8]") as job:
             self.wait_for(job, 1, any_batch)
             self._kill_workers(job, None)
@@ -170,14 +170,14 @@ class Job:
             if pause is None:
                 self.wait_for_a_segment(job)
             else:
-                time.sleep(random.uniform(0, pause))  # at work or not
+                time.sleep(random.uniform(0, pause))  # while working or not
             for worker in self.workers():
                 kill(worker)
             next(self.lines(job), None)
         assert self.failed_tasks or pause is not None, "no worker was killed at work"
 
     def wait_for(self, job: subprocess.Popen[str], batches: int, phase: Phase) -> None:
-        """Until this many micro-batches of a kind are done."""
+        """Wait until this many micro-batches of a phase are done."""
         self.failed_tasks = 0
         done = set()
         for batch in self.lines(job):
@@ -193,7 +193,7 @@ class Job:
             raise StarvedError
 
     def wait_for_a_segment(self, job: subprocess.Popen[str]) -> None:
-        """The moment when a task has written part of its state, and has not committed it."""
+        """Wait until a task has written part of its state, but has not committed it."""
         state = self.place / "state"
         before = stored_segments(state)
         while stored_segments(state) == before and job.poll() is None:
@@ -201,7 +201,7 @@ class Job:
 
 
 def stored_segments(state: Path) -> list[list[str]]:
-    """The names of all, by cell."""
+    """The names of all segments, by cell."""
     return [os.listdir(cell) for cell in sorted(state.glob("*/*/cell-*"))]
 
 
@@ -213,7 +213,7 @@ def parent(pid: int) -> int | None:
 
 
 def peak_rss(pid: int) -> int:
-    """The most memory that a process has had, in bytes; 0 if it is gone."""
+    """The peak memory of a process in bytes; 0 if it has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

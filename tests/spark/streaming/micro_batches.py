@@ -1,7 +1,7 @@
-"""Which rows came in which micro-batch of a query, by what Spark wrote down in its checkpoint.
+"""Finds the rows of each micro-batch of a query in Spark's checkpoint.
 
-A kill of the driver can move files between micro-batches: a source notes its next file before the query notes the
-micro-batch, and if the kill comes between the two, that source has two files in the next one.
+Killing the driver can move files between micro-batches: a source logs its next file before the query logs the
+micro-batch. If the kill happens in between, the source has two files in the next micro-batch.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SIDES = ("left", "right")  # directories of the streams
 
 
 def micro_batches(place: Path, names: tuple[str, str]) -> Iterator[list[Source]]:
-    """The files of each micro-batch in the order of their partitions; columns of these names number the rows."""
+    """The rows of each micro-batch, by file in the order of partitions; these columns have the row numbers."""
     files = read_sources(place / "checkpoint")
     before = [-1] * len(files)
     for offsets in read_offsets(place / "checkpoint"):
         batch = []
         for noted, first, last in zip(files, before, offsets, strict=True):
             batch += [path for number in range(first + 1, last + 1) for path in noted[number]]
-        # Each file is a partition, those of the left stream first, the largest of a stream first.
+        # Each file is a partition, sorted by stream (left first), then by size (largest first).
         batch.sort(key=lambda path: (SIDES.index(path.parent.name), -path.stat().st_size))
         yield [(side, rows(path, names[side])) for path in batch for side in [SIDES.index(path.parent.name)]]
         before = offsets
@@ -38,11 +38,11 @@ def rows(path: Path, name: str) -> list[int]:
 
 
 def read_sources(checkpoint: Path) -> list[dict[int, list[Path]]]:
-    """The files of each source by the offset at which they come."""
+    """The files of each source, by offset."""
     found: list[dict[int, list[Path]]] = []
     for source in sorted((checkpoint / "sources").iterdir(), key=lambda path: int(path.name)):
         noted: dict[Path, int] = {}
-        for log in source.glob("[0-9]*"):  # some of them repeat what is in others
+        for log in source.glob("[0-9]*"):  # some of them repeat entries of others
             for line in log.read_text().splitlines()[1:]:
                 entry = json.loads(line)
                 noted[Path(unquote(urlparse(entry["path"]).path))] = entry["batchId"]
@@ -56,5 +56,5 @@ def read_sources(checkpoint: Path) -> list[dict[int, list[Path]]]:
 def read_offsets(checkpoint: Path) -> Iterator[list[int]]:
     """The last offset of each source in each micro-batch."""
     for log in sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name)):
-        _, _, *sources = log.read_text().splitlines()  # after its version and its settings
+        _, _, *sources = log.read_text().splitlines()  # after the version and the settings
         yield [-1 if source == "-" else json.loads(source)["logOffset"] for source in sources]

@@ -1,8 +1,8 @@
-"""One run of a streaming join to a file sink; the recovery tests start it, kill it and start it again.
+"""One run of a streaming join to a file sink. The recovery tests start, kill and restart it.
 
-join.json in its directory says what it joins: the arguments of dovetail.join, those of the window by themselves; or
-those of dovetail.multijoin, with the names of the inputs. `watermarks` has the time and the delay of each stream, and
-`table` is the input that is not a stream.
+join.json in its directory defines the join: the arguments of dovetail.join, with the window separately; or those of
+dovetail.multijoin, with the names of the inputs. `watermarks` has the time column and the delay of each stream, and
+`table` names the input that is not a stream.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dovetail.spark.session.session import local_session
 
 CONF = {
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.files.maxPartitionBytes": "1m",  # a partition per file
+    "spark.sql.files.maxPartitionBytes": "1m",  # one partition per file
     "spark.sql.streaming.minBatchesToRetain": "1000",  # tests read the offsets of all micro-batches
 }
 
@@ -55,7 +55,7 @@ def run(spark: SparkSession, place: Path) -> None:
         .option("path", str(place / "results"))
         .option("checkpointLocation", str(place / "checkpoint"))
     )
-    ends = "end" in options  # with timers it does not end by itself
+    ends = "end" in options  # with timers it does not end on its own
     query = (writer if ends else writer.trigger(availableNow=True)).start()
     ended = threading.Event()
     reporter = threading.Thread(target=report, args=(query, spark.sparkContext, ended))
@@ -71,7 +71,7 @@ def run(spark: SparkSession, place: Path) -> None:
 
 
 def report(query: Any, context: Any, ended: threading.Event) -> None:
-    """Say which micro-batches are done and how many tasks have failed, so that the test can choose its moment."""
+    """Print which micro-batches are done and how many tasks have failed, so that the test can time its kills."""
     said = ""
     going_on = True
     while going_on:

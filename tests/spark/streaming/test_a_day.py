@@ -1,4 +1,4 @@
-"""A day of streams in 10,000 micro-batches, without Spark: nothing is lost, and nothing grows."""
+"""A day of streams in 10,000 micro-batches, without Spark: no result is lost, and memory and state do not grow."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from dovetail.window import Limits, Window
 
 SECOND = 1_000_000
 DAY = 24 * 3600 * SECOND
-MICRO_BATCHES, ROWS = 10_000, 6  # of a day; of each side, in each micro-batch
+MICRO_BATCHES, ROWS = 10_000, 6  # per day; per side and micro-batch
 STEP = DAY // MICRO_BATCHES
-DELAY, BOUND = 300 * SECOND, 120 * SECOND  # of both watermarks, and of the condition
+DELAY, BOUND = 300 * SECOND, 120 * SECOND  # delay of both watermarks, and bound of the condition
 START = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * SECOND
 ON = "abs(l.x - r.x) <= 0.02 AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 120 SECONDS"
 
 Results = Counter[tuple[int, int]]
-"""Numbers of rows, -1 for none."""
+"""Row numbers, -1 for none."""
 
 
 def stream(rng: np.random.Generator, rows: int, name: str) -> pa.Table:
-    """Rows come up to two minutes late, one in a hundred up to twenty."""
+    """Rows arrive up to two minutes late, one in a hundred up to twenty."""
     late = np.where(rng.random(rows) < 0.01, rng.integers(0, 1200, rows), rng.integers(0, 120, rows))
     times = START + np.arange(rows) * STEP // ROWS - late * SECOND
     return pa.table({"x": rng.random(rows), "ts": pa.array(times).cast(pa.timestamp("us")), name: np.arange(rows)})
@@ -49,10 +49,10 @@ def test_a_day(micro_batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run = query((tables[0], tables[1]), ON, "left", window, tmp_path, cells=1)
     task: Any = played(monkeypatch)
     task.query = run
-    found = array("q")  # pairs, -1 for no row: the test itself should hardly grow
+    found = array("q")  # compact pairs, -1 for no row, so that the test itself hardly grows
     kept: tuple[list[int], list[int]] = ([], [])
     sizes = []
-    before, watermark = 0, 0  # rows are late by the watermark of the micro-batch before
+    before, watermark = 0, 0  # rows are late if behind the watermark of the previous micro-batch
     rng = random.Random(0)
     for number in range(micro_batches):
         rows = range(number * ROWS, (number + 1) * ROWS)
@@ -71,7 +71,7 @@ def test_a_day(micro_batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert Counter(zip(found[::2], found[1::2], strict=True)) == expected(tables, times, kept)
     assert sum(map(len, kept)) < 2 * micro_batches * ROWS  # some were late
     most_rows, most_files, memory = max(size[0] for size in sizes), max(size[1] for size in sizes), sizes
-    assert most_rows < 2 * 2 * ROWS * (DELAY + BOUND) / STEP  # and what leaves with its run
+    assert most_rows < 2 * 2 * ROWS * (DELAY + BOUND) / STEP  # and rows dropped with their run
     assert most_files < 200
     assert memory[-1][2] - memory[0][2] < 20_000_000
 
@@ -81,7 +81,7 @@ def numbered(pair: tuple[int | None, int | None]) -> tuple[int, ...]:
 
 
 def resident_bytes() -> int:
-    """0 where there is no /proc: then only what is found and kept is tested."""
+    """Resident memory; 0 without /proc, in which case only results and state are tested."""
     pages = Path("/proc/self/statm")
     return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
 
@@ -89,7 +89,7 @@ def resident_bytes() -> int:
 def expected(
     tables: tuple[pa.Table, ...], times: list[Any], kept: tuple[list[int], list[int]]
 ) -> Counter[tuple[int, int]]:
-    """By rows sorted by time."""
+    """The expected results, from rows sorted by time."""
     x = [np.asarray(table["x"]) for table in tables]
     rights = np.array(sorted(kept[1], key=lambda row: times[1][row]))
     results: Results = Counter()

@@ -1,8 +1,8 @@
-"""Windowed and time-bounded streams whose files arrive in every order: in process, against the definition.
+"""Windowed and time-bounded streams whose files arrive in any order: in process, against the definition.
 
-A stream is a few files, some of them empty. Any of them may be the first, and files of one side may come micro-batches
-before those of the other that their rows match. In between the query is started again, with another budget or slide,
-attempts are lost, and the watermark goes on without any rows. Spark's part is played by the test.
+A stream has a few files, some of them empty. Any file may be the first, and files of one side may arrive micro-batches
+before matching files of the other. In between the query is restarted with another budget or slide, attempts are lost,
+and the watermark advances without rows. The test takes the role of Spark.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HOWS = ("inner", "left", "right", "full", "left_semi", "left_anti")
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
-MEMORIES = (None, 1 << 17, 1 << 18, 1_000_000)  # the least that a cell of a window takes, up to one that holds all
+MEMORIES = (None, 1 << 17, 1 << 18, 1_000_000)  # from the smallest budget of a window cell to one that holds everything
 NAMES = ("left_row", "right_row")
 
 File = tuple[int, range]
@@ -46,7 +46,7 @@ File = tuple[int, range]
 
 @dataclass(frozen=True)
 class Match:
-    """A condition, and the same in NumPy."""
+    """A condition, and its equivalent in NumPy."""
 
     on: str
     holds: Any
@@ -84,7 +84,7 @@ BOUNDS = {  # in seconds, left - right
 
 
 def random_files(rng: random.Random, side: int) -> list[File]:
-    """One to four files, some without rows."""
+    """One to four files, some of them empty."""
     files, first = [], 0
     for _ in range(rng.choice([1, 2, 3, 3, 4])):
         rows = rng.choice([0, 1, 6, 20, 40])
@@ -94,7 +94,7 @@ def random_files(rng: random.Random, side: int) -> list[File]:
 
 
 def random_rows(rng: random.Random, files: Sequence[File], name: str, text: int) -> pa.Table:
-    """Times go on from file to file, or are anywhere; few keys, long texts."""
+    """Times increase from file to file, or are random; few keys, long strings."""
     rows = files[-1][1].stop
     scattered, behind = rng.random() < 0.4, rng.choice([0, 0, 10])
     numbers = [number for number, (_, some) in enumerate(files) for _ in some]
@@ -112,7 +112,7 @@ def random_rows(rng: random.Random, files: Sequence[File], name: str, text: int)
 
 
 def orders(files: Sequence[File]) -> Iterator[list[list[File]]]:
-    """Every way in which files can come in micro-batches: ordered partitions of the set of files."""
+    """All ways to assign files to micro-batches: the ordered partitions of the set of files."""
     if not files:
         yield []
         return
@@ -133,7 +133,7 @@ def random_order(rng: random.Random, files: Sequence[File]) -> list[list[File]]:
 
 
 def with_delays(delays: tuple[int | None, int | None]) -> Any:
-    """Inputs with watermarks of this many seconds, as far as `bounded_window` looks at them."""
+    """Fake inputs with watermarks of this many seconds, sufficient for `bounded_window`."""
     frames = []
     for delay in delays:
         metadata = {} if delay is None else {DELAY_MS: 1000 * delay}
@@ -143,7 +143,7 @@ def with_delays(delays: tuple[int | None, int | None]) -> Any:
 
 
 def random_window(rng: random.Random, tables: Tables, on: str, how: str) -> tuple[str, Window]:
-    """The condition, which may bound event time itself, and the window."""
+    """The condition, which may itself bound event time, and the window."""
     kind = rng.choice(["rows", "per_stream", "delay", "one", "both", "both", "both", "bounded", "bounded"])
     slow, quick = 1000, rng.choice([0, 5, 15])
     delays = rng.choice([(slow, slow), (slow, slow), (quick, slow), (slow, quick), (quick, quick)])
@@ -190,14 +190,14 @@ def task(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def another_process() -> None:
-    """From now on, nothing is known that is not stored."""
+    """Simulate another process: only stored state is kept."""
     segments._mapped.clear()
     segments._made.clear()
     segments._verified.clear()
 
 
 def restart(run: Query, rng: random.Random) -> None:
-    """Go on in another process, which may have another budget, another slide and other cells."""
+    """Continue in another process, possibly with another budget, slide and number of cells."""
     another_process()
     plan, bounds = replace(run.join.plan, memory_bytes=rng.choice(MEMORIES)), run.join.window
     if bounds.limits is None:
@@ -214,7 +214,7 @@ def play(run: Query, wanted: WindowOracle, batches: Sequence[Sequence[Source]], 
     spilled = 0
     for given in batches:
         sources = sorted(given, key=lambda source: source[0])  # partitions of the left stream come first
-        sources = [(side, rows) for side, rows in sources if len(rows)]  # a file without rows is no partition
+        sources = [(side, rows) for side, rows in sources if len(rows)]  # an empty file is not a partition
         if rng.random() < 0.3:
             restart(run, rng)
         late, expected = wanted.late_rows, wanted.micro_batch(sources)
@@ -230,7 +230,7 @@ def play(run: Query, wanted: WindowOracle, batches: Sequence[Sequence[Source]], 
 
 
 def idle(batches: list[list[File]], rng: random.Random) -> list[list[File]]:
-    """With micro-batches without any row: the watermark has moved, or a file was empty."""
+    """Add micro-batches without rows: the watermark has advanced, or a file was empty."""
     return [one for batch in batches for one in ([batch, []] if rng.random() < 0.3 else [batch])] + [[]]
 
 
@@ -249,7 +249,7 @@ def test_random_streams_in_a_random_order(seed: int, tmp_path: Path, task: Any) 
     play(run, definition(run, match, bounded), cast(Any, batches), task, rng)
 
 
-# Three files a side, the second right one without rows: every order of the others, and that one anywhere.
+# Three files per side, the second right one empty: all orders of the others, with the empty one at any position.
 
 
 def three_files() -> tuple[list[File], Tables]:
@@ -273,7 +273,7 @@ ORDERS = list(orders(FILES))
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", HOWS)
 def test_every_order_of_arrival(how: str, tmp_path: Path, task: Any) -> None:
-    """Within the delay of the watermarks the order is of no importance: all orders give the same pairs."""
+    """Within the delay of the watermarks, all orders of arrival give the same pairs."""
     rng = seeded(how)
     bounds = window(time="10 seconds", on="ts").with_watermarks((1000 * SECOND, 1000 * SECOND))
     chosen = some(ORDERS, HOWS.index(how), of=3 * PART)

@@ -35,7 +35,7 @@ from dovetail.storage import segments
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000
-FLUSH = 10_000  # seconds after everything else: what comes then lets all rows leave
+FLUSH = 10_000  # seconds after everything else: these rows expire all others
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def stream(rng: random.Random, rows: int, name: str) -> pa.Table:
-    """Mostly in the order of time, with equal times, nulls, and rows that come too late; the last two let all leave."""
+    """Mostly sorted by time, with equal times, nulls and late rows; the last two rows expire all others."""
     seconds: list[Any] = [i // 2 + rng.choice([0, 0, 0, -3, -8, -30]) for i in range(rows)]
     times = [None if rng.random() < 0.05 else START + timedelta(seconds=at) for at in seconds]
     keys = [rng.choice([1, 2, 3, 4, None]) for _ in range(rows)]
@@ -57,7 +57,7 @@ def stream(rng: random.Random, rows: int, name: str) -> pa.Table:
 
 @dataclass
 class Oracle:
-    """What must come, row by row, from what has come in time."""
+    """The expected results, row by row, from the rows that were not late."""
 
     tables: Tables
     by: str | None
@@ -90,7 +90,7 @@ class Oracle:
             self._newest[side] = max([self._newest[side], *seen])
 
     def pass_time(self) -> None:
-        """After a micro-batch: the watermark of the next one."""
+        """Compute the watermark of the next micro-batch."""
         marks = [newest // 1000 - delay for newest, delay in zip(self._newest, self.delays, strict=True)]
         self.watermark_ms = max(self.watermark_ms, min(marks), 0)
 
@@ -111,7 +111,7 @@ class Oracle:
         return None if best is None else best[1]
 
     def due(self) -> Iterator[int]:
-        """Left rows that must have left: no row to come can change their partner."""
+        """Left rows that must have been emitted, because no future row can change their partner."""
         reach = 0 if self.direction == "backward" else self.tolerance
         for row in self.arrived[0]:
             at = self.times[0][row]
@@ -147,7 +147,7 @@ def query(wanted: Oracle, state_dir: Path, cells: int, filters: str = "") -> Que
 def play(
     run: Query, wanted: Oracle, task: Any, rng: random.Random, after: Callable[[], None] = lambda: None
 ) -> list[int]:
-    """All micro-batches, some attempts at which are lost, and two that let all rows leave. Returns the rows kept."""
+    """Run all micro-batches, some attempts at which are lost, and two that expire all rows. Returns the rows kept."""
     task.query = run
     sizes = tuple(table.num_rows for table in wanted.tables)
     batches = list(micro_batches(rng, (sizes[0] - 2, sizes[1] - 2)))
@@ -163,7 +163,7 @@ def play(
             task.query = attempt
             attempt.micro_batch(sources, rng, wanted.watermark_ms)
             task.query = run
-        if rng.random() < 0.2:  # started again, or in other workers
+        if rng.random() < 0.2:  # restarted, or in other workers
             segments._mapped.clear()
         results, figures = run.micro_batch(sources, rng, wanted.watermark_ms)
         found += results
@@ -177,7 +177,7 @@ def play(
         wanted.pass_time()
     ends = {size - last for size in sizes[:1] for last in (2, 1)}
     expected = wanted.result(row for row in wanted.arrived[0] if row not in ends)
-    waits = wanted.direction != "backward" and wanted.tolerance is None  # for a partner, as long as it takes
+    waits = wanted.direction != "backward" and wanted.tolerance is None  # wait for a partner without a limit
     if waits:
         expected = Counter(pair for pair in expected if pair[1] is not None or pair in found)
     assert Counter({pair: times for pair, times in found.items() if pair[0] not in ends}) == expected
@@ -207,7 +207,7 @@ def test_random_schedules_are_the_definition(
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_state_expires(direction: str, tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows behind the watermark leave: of five times as many, hardly more are kept."""
+    """Rows behind the watermark are dropped: with five times as many rows, hardly more are kept."""
     monkeypatch.setattr(as_of_streams, "FEW_ROWS", 0)
     most = []
     for rows in (60, 300):

@@ -1,4 +1,4 @@
-"""As-of joins of streams as queries on Spark: two streams, a stream and a table, restarts, and what is refused."""
+"""As-of joins of streams as queries on Spark: two streams, a stream and a table, restarts, and errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(joined: DataFrame, checkpoint: Path) -> list[Any]:
 
 
 def test_two_streams(spark: SparkSession, tmp_path: Path) -> None:
-    """Several joins in one query, started again halfway; the last one counts by windows of the left time."""
+    """Several joins in one query, restarted halfway; the last one counts by windows of the left time."""
     rng = seeded("as-of streams on Spark")
     tables = stream(rng, 58, "left_row"), stream(rng, 38, "right_row")
     sides = (tmp_path / "left", tmp_path / "right")
@@ -112,7 +112,7 @@ def test_two_streams(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_stream_and_a_table(spark: SparkSession, tmp_path: Path) -> None:
-    """Each row of the stream is looked up in all of the table, which is in several parts."""
+    """Each row of the stream is looked up in the whole table, which has several parts."""
     rng = seeded("as-of stream and table")
     left, right = numbered(stream(rng, 60, "a")), numbered(stream(rng, 90, "b"))
     add_files(tmp_path / "left", left, [0, 20, 40, 62], range(3))

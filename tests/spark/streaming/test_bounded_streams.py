@@ -1,9 +1,9 @@
 """Joins of streams whose condition bounds event time: every micro-batch against Spark's own stream-stream join.
 
-Both joins are in one query, so that they have the same watermark. Where Spark wants an equality and there is none, it
-gets one that always holds; left_anti, which it does not have, is what its left join gives without a partner. Keys are
-not null: Spark's full join of streams takes two nulls for equal. Filters are no inequalities: Spark would take their
-constants for times.
+Both joins are in one query, so that they have the same watermark. If there is no equality, Spark, which requires one,
+gets one that always holds. left_anti, which Spark does not support, is replaced by its left join, filtered to rows
+without a partner. Keys are not null, because Spark's full join of streams treats two nulls as equal. Filters are not
+inequalities, because Spark would interpret their constants as times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = "id bigint, k bigint, v double, ts timestamp, one bigint"
 FILES, ROWS = 8, 12
-AT_ONCE = 6  # scenarios in a query
+AT_ONCE = 6  # scenarios per query
 OUTER = ("left", "right", "full")
 HOWS = ("inner", *OUTER, "left_semi", "left_anti")
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
@@ -53,7 +53,7 @@ Results = Counter[tuple[str, str, int | None, int | None]]
 class Scenario(NamedTuple):
     bounds: str
     how: str
-    equal: bool  # the condition has an equality besides the times
+    equal: bool  # whether the condition also has an equality
 
     @property
     def name(self) -> str:
@@ -84,7 +84,7 @@ SCENARIOS = [
 
 
 def write_stream(directory: Path, rng: random.Random) -> None:
-    """Files that come 10 seconds apart, with late rows in them; some are empty, the last one is far ahead."""
+    """Files that are 10 seconds apart, with late rows; some are empty, and the last one is far ahead."""
     directory.mkdir()
     first = 0
     for number in range(FILES):
@@ -183,7 +183,7 @@ def compare(found: list[Results], scenarios: list[Scenario]) -> None:
 
 
 def allowed(scenario: Scenario, marks: Marks) -> bool:
-    """Outer and semi joins need to know when their rows leave: by a watermark of the other input, or of equal times."""
+    """Outer and semi joins need to know when rows expire, from a watermark of the other input, or from equal times."""
     if None not in marks.delays or scenario.bounds == "same":
         return True
     return scenario.how == "inner" or (scenario.how == "left_semi" and marks.delays[1] is not None)
@@ -201,7 +201,7 @@ def test_every_micro_batch_is_that_of_spark(streams: Streams, tmp_path: Path, na
 
 @pytest.mark.slow
 def test_a_restart_goes_on_where_it_was(streams: Streams, tmp_path: Path) -> None:
-    """The first half of the files, then a new query with the same checkpoint and all of them."""
+    """Run the first half of the files, then a new query with the same checkpoint and all files."""
     marks = MARKS["both"]
     scenarios = [Scenario("around", "full", True), Scenario("apart", "left_anti", False)]
     some = Streams(streams.spark, tmp_path / "files")
@@ -219,7 +219,7 @@ def test_a_restart_goes_on_where_it_was(streams: Streams, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_an_aggregation_by_time_follows(streams: Streams, tmp_path: Path) -> None:
-    """Of results that are never behind the watermark; the time of the other side is no event time any more."""
+    """Results are never behind the watermark; the time of the other side is no longer an event time."""
     left, right = (streams.frame(side, "10 seconds") for side in "lr")
     on = BOUNDS["after"] + " AND l.k = r.k"
     joined = dovetail.join(left, right, on, state_dir=str(tmp_path / "state"))
@@ -270,7 +270,7 @@ WINDOWS = {
 )
 @pytest.mark.slow
 def test_windows_as_event_time(streams: Streams, tmp_path: Path, name: str, hows: tuple[str, ...]) -> None:
-    """Of aggregated streams, whose watermark is of the end of the window."""
+    """Aggregated streams, whose watermark refers to the end of the window."""
     on = WINDOWS[name]
     joins = []
     for how in hows:
@@ -288,11 +288,11 @@ def test_windows_as_event_time(streams: Streams, tmp_path: Path, name: str, hows
     query.awaitTermination()
     compare(found, [Scenario(name, how, True) for how in hows])
     kept = [query.lastProgress.observedMetrics[how].window_rows for how in hows]
-    assert name == "next" or not any(kept)  # partners come in the same micro-batch, and leave with it
+    assert name == "next" or not any(kept)  # partners arrive in the same micro-batch, and are dropped with it
 
 
 def test_a_window_and_its_time(streams: Streams) -> None:
-    """`window_time` has the watermark of the window: the condition says which of them is meant."""
+    """`window_time` has the watermark of the window; the condition shows which of the two is meant."""
     left, right = (with_windows(streams, side, "10 seconds").withColumn("at", F.window_time("window")) for side in "lr")
     plan = str(dovetail.explain(left, right, "l.at = r.at AND l.k = r.k"))
     assert "state      rows of l are kept until the watermark reaches l.at" in plan
@@ -347,7 +347,7 @@ def test_outer_joins_that_would_wait_for_ever_are_refused(streams: Streams) -> N
 
 
 def test_rows_that_may_have_waited_for_long_have_no_event_time(streams: Streams) -> None:
-    """An aggregation by time after these joins would drop them as late."""
+    """An aggregation by time after these joins would drop the rows as late."""
     left, right, other = (streams.frame(side, "10 seconds") for side in "lrl")
     several = dovetail.multijoin({"a": left, "b": right, "c": other}, "a.k = b.k AND b.k = c.k", end="available")
     for joined in (dovetail.join(left, right, "l.k = r.k"), several):

@@ -1,4 +1,4 @@
-"""Streams that end, by operators that leave work for later: killed in every phase, and held to their memory."""
+"""Streams that end, with operators that defer work: killed in every phase, and checked against their memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.spark.streaming.killing import Batch, Job
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-FILES = 8  # of each input; the last one says that there are no more
+FILES = 8  # per input; the last one marks the end
 KEYS = {2: 40_000, 3: 200_000}  # by the number of inputs
 END = 1  # row of each input
 
@@ -32,7 +32,7 @@ def inputs_of(algorithm: str) -> tuple[str, ...]:
 
 
 class Sources:
-    """Files of all inputs, which appear when they are let go."""
+    """Files of all inputs, which appear when released."""
 
     def __init__(self, place: Path, names: tuple[str, ...], rows: int, text: int) -> None:
         rng = np.random.default_rng(0)
@@ -52,7 +52,7 @@ class Sources:
                 pq.write_table(part, place / f"{name}-waiting" / f"{number}.parquet")
 
     def give(self, upto: int) -> None:
-        """Let files go, up to this one."""
+        """Release files up to this one."""
         for number in range(self.given, upto):
             for name in self.names:
                 path = self.place / f"{name}-waiting" / f"{number}.parquet"
@@ -83,7 +83,7 @@ def describe(place: Path, algorithm: str, memory: str, cells: int) -> None:
 
 
 def results(spark: SparkSession, place: Path, names: tuple[str, ...]) -> Counter[tuple[int, ...]]:
-    sink = spark.read.parquet(str(place / "results")).select(*names).toArrow()  # by the log of the sink
+    sink = spark.read.parquet(str(place / "results")).select(*names).toArrow()  # from the log of the sink
     return Counter(zip(*(sink[name].to_pylist() for name in names), strict=True))
 
 
@@ -96,7 +96,7 @@ def idle(batch: Batch) -> bool:
 
 
 def at_the_end(batch: Batch) -> bool:
-    """The micro-batch that tells the end, or one after it."""
+    """The micro-batch that announces the end, or a later one."""
     return batch.rows <= 3 * END
 
 
@@ -121,7 +121,7 @@ def test_kills_in_every_phase(algorithm: str, job: Job, spark: SparkSession) -> 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_worker_keeps_to_its_memory(algorithm: str, tmp_path: Path, spark: SparkSession) -> None:
-    """One cell: a worker with a budget, and data that is four times as large; beside the same with hardly any data."""
+    """With one cell, a worker has a budget and four times as much data; compared with a run with hardly any data."""
     budget, names = 64_000_000, inputs_of(algorithm)
     peaks = []
     for name, rows in (("small", 2_000), ("large", 800_000 // len(names))):

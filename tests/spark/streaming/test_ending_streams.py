@@ -1,4 +1,4 @@
-"""Joins of streams that end, by operators that leave work for later: all results, each once, and early ones."""
+"""Joins of streams that end, with operators that defer work: all results, each once, some of them early."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEMA = "id bigint, k bigint, x double, kind string"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of both sides; the last of each has a row that says so."""
+    """Files of both sides; the last of each has a row that marks the end."""
     directory = tmp_path_factory.mktemp("ending")
     rng = np.random.default_rng(0)
     for side in "lr":
@@ -82,7 +82,7 @@ def test_all_results_once(spark: SparkSession, place: Path, tmp_path: Path, algo
 
 
 def test_a_restart_between_micro_batches(spark: SparkSession, place: Path, tmp_path: Path) -> None:
-    """The micro-batches of all rows are complete; the next one, which emits rows without a partner, is not planned."""
+    """The micro-batches with rows are complete; the next one, which emits rows without a partner, is not planned."""
     on = "l.k = r.k + 60"
     found: dict[int, list[tuple[Any, ...]]] = {}
     dies = True
@@ -106,7 +106,7 @@ def test_a_restart_between_micro_batches(spark: SparkSession, place: Path, tmp_p
     all_pairs = expected(spark, place, on, "left")
     assert sum(map(len, found.values())) < all_pairs.total()
     dies = False
-    spark.streams.resetTerminated()  # of the query that was killed
+    spark.streams.resetTerminated()  # forgets the query that was killed
     query = start()
     assert not spark.streams.awaitAnyTermination(1)
     dovetail.finish(query)
@@ -146,7 +146,7 @@ def test_rows_without_a_partner(spark: SparkSession, place: Path, tmp_path: Path
     ],
 )
 def test_join_types_without_an_order(spark: SparkSession, place: Path, tmp_path: Path, how: str, on: str) -> None:
-    """What nothing but spo joins is left to it, and it keeps to its memory."""
+    """Conditions that only spo supports are left to it, and it stays within its memory."""
     columns = ["id"] if how.startswith("left_") else ["id", "id_right"]
     options: dict[str, Any] = {"memory": "1MB", "state_dir": str(tmp_path / "state"), "cells": 2}
     joined = dovetail.join(*streams(spark, place), on, how, end="kind = 'end'", **options).select(*columns)

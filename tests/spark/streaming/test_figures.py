@@ -1,4 +1,4 @@
-"""The table of figures: all that cells count is in it, and so is what former names are made of."""
+"""The table of figures: it has everything that cells count, and the sources of former names."""
 
 from __future__ import annotations
 

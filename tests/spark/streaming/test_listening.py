@@ -1,4 +1,4 @@
-"""Joins of streams as recordings, from what Spark reports of each micro-batch."""
+"""Joins of streams as recordings, from Spark's reports of each micro-batch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def started(joined: DataFrame, name: str, checkpoint: Path, **trigger: Any) -> A
 
 
 class SlowListener(StreamingQueryListener):
-    """Keeps Spark from telling others, until it is allowed."""
+    """Blocks Spark's notifications to other listeners until it is released."""
 
     def __init__(self) -> None:
         self.allowed = threading.Event()
@@ -86,7 +86,7 @@ def test_what_spark_reports_after_the_query_has_ended(spark: SparkSession, place
 
 @pytest.mark.one_in(3)
 def test_lines_of_a_query_that_has_to_wait_for_rows(spark: SparkSession, place: Path, tmp_path: Path) -> None:
-    """Spark reports idleness under the number of the micro-batch that is next."""
+    """Spark reports idle time with the number of the next micro-batch."""
     for side in ("orders", "payments"):
         (tmp_path / side).mkdir()
     joined = dovetail.join(*streams(spark, tmp_path), "l.k = r.k", state_dir=str(tmp_path / "state"), cells=2)
@@ -125,7 +125,7 @@ def test_a_recording_for_each_join(spark: SparkSession, place: Path, tmp_path: P
     assert [(source.name, source.rows, source.state) for source in last.sources] == [
         *(("orders", FILES * ROWS, "ended"), ("payments", FILES * ROWS, "ended"))
     ]
-    # Cells that finish in the micro-batch of the last rows have no clean-up of their own.
+    # Cells that finish in the micro-batch of the last rows have no separate clean-up.
     assert "arriving" in {noted.moment.phase for noted in recording.moments}
     assert any((noted.moment.resident_rows or 0) > 0 for noted in recording.moments)
     (file,) = recordings.iterdir()

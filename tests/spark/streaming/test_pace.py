@@ -1,4 +1,4 @@
-"""How long cells work in the background, with a clock that the test sets."""
+"""How long cells work in the background, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LATENCY_S = 3.0
 
 
 def run(pace: Pace, price_s: float, cells: int = 1, micro_batches: int = 30, arrivals_s: float = 0.0) -> list[float]:
-    """How long each of many micro-batches takes, in all of which every cell of a core uses its slice."""
+    """The durations of many micro-batches, in which every cell of a core uses its whole slice."""
     now, lengths = 1_000.0, []
     for _ in range(micro_batches):
         pace.begin(now, cells)
@@ -24,7 +24,7 @@ def run(pace: Pace, price_s: float, cells: int = 1, micro_batches: int = 30, arr
 @pytest.mark.parametrize("cells", [1, 2, 8])
 @pytest.mark.parametrize("price_s", [0.4, 0.7, 1.0])
 def test_micro_batches_take_half_of_the_latency(price_s: float, cells: int) -> None:
-    """Rows wait for two of them, however many cells share a core."""
+    """Rows wait for two micro-batches, for any number of cells per core."""
     assert run(Pace(), price_s, cells)[-1] == pytest.approx(LATENCY_S / 2, rel=0.01)
 
 
@@ -39,7 +39,7 @@ def test_a_high_price_is_hardly_raised_and_a_low_one_not_paid_often() -> None:
 
 
 def test_waiting_is_no_price() -> None:
-    """A cell without work is called again after a while; a query may have been stopped in between."""
+    """A cell without work is called again later, and the query may have been stopped in between."""
     pace = Pace()
     pace.begin(0.0, 1)
     pace.end(0.1, more=False)
@@ -49,5 +49,5 @@ def test_waiting_is_no_price() -> None:
     pace.begin(10_000.0, 1)
     assert pace.price_s == (FIRST_PRICE_S + MOST_PRICE_S) / 2
     pace.end(10_000.1, more=True)
-    pace.begin(5_000.0, 1)  # on a host whose clock is behind
+    pace.begin(5_000.0, 1)  # on a host with a slow clock
     assert pace.price_s == (FIRST_PRICE_S + MOST_PRICE_S) / 4

@@ -1,4 +1,4 @@
-"""Kill a streaming join for real, again and again, and see that no result is lost and none comes twice."""
+"""Kill a streaming join repeatedly, and check that no result is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from tests.spark.streaming.window_oracle import Source, turns
 
 pytestmark = pytest.mark.spark
 
-ROWS = 50_000  # of each side
-QUERY_ROWS = 3_000  # of each side, where an oracle goes row by row
+ROWS = 50_000  # per side
+QUERY_ROWS = 3_000  # per side, if an oracle works row by row
 WINDOW = 2000  # rows
-BOUND = 15  # seconds, of 100 rows each
+BOUND = 15  # seconds; each has 100 rows
 
 Results = Counter[tuple[int, int | None]]
 MicroBatches = Iterable[list[Source]]
 
 
 class Work(NamedTuple):
-    """What is joined, how, and what must come of it."""
+    """The inputs of a join, its arguments, and the expected result."""
 
     left: pa.Table
     right: pa.Table
     join: dict[str, Any]
-    names: tuple[str, str]  # of columns that number the rows of each side
+    names: tuple[str, str]  # columns with the row numbers of each side
     expected: Callable[[MicroBatches], Results]
 
 
@@ -59,7 +59,7 @@ def window(how: str = "inner") -> Work:
 
 
 def bounded(how: str) -> Work:
-    """Rows come in the order of their time; a last one of each stream closes what was before."""
+    """Rows arrive sorted by time; the last row of each stream expires all others."""
     tables = []
     for name, table in zip(("left", "right"), clustered(), strict=True):
         times = np.arange(ROWS) * 10_000 + np.where(np.arange(ROWS) == ROWS - 1, 3600_000_000, 0)
@@ -77,7 +77,7 @@ def bounded(how: str) -> Work:
 
 
 def as_of() -> Work:
-    """The last right row of the same key up to each left row, once both watermarks have passed it."""
+    """The last right row of the same key up to each left row, emitted once both watermarks have passed."""
     work = bounded("inner")
     on = "l.k = r.k AND r.right_ts <= l.left_ts"
     best = {"how": "left", "top": 1, "order_by": "r.right_ts DESC", "watermarks": work.join["watermarks"]}
@@ -127,7 +127,7 @@ WORK: dict[str, Callable[[], Work]] = {
 
 
 def clustered() -> tuple[pa.Table, pa.Table]:
-    """Duplicates everywhere, and one heavy key. v grows with k: few rows have a smaller k but a larger v."""
+    """Many duplicates, and one heavy key. v increases with k, so few rows have a smaller k but a larger v."""
     rng = np.random.default_rng(0)
     tables = []
     for side in ("left", "right"):
@@ -138,7 +138,7 @@ def clustered() -> tuple[pa.Table, pa.Table]:
 
 
 def in_window(left: pa.Table, right: pa.Table, outer: bool, batches: MicroBatches) -> Results:
-    """Row by row: pairs whose places in the order of arrival are less than a window apart."""
+    """Computed row by row: pairs whose positions in the order of arrival are less than a window apart."""
     places = np.empty((2, ROWS), np.int64)
     for place, arrival in enumerate(chain.from_iterable(map(turns, batches))):
         places[arrival] = place
@@ -152,7 +152,7 @@ def in_window(left: pa.Table, right: pa.Table, outer: bool, batches: MicroBatche
 
 
 def partners_of(left: pa.Table, right: pa.Table, first: Any, last: Any, order: Any) -> Iterator[tuple[int, int]]:
-    """Pairs with l.k < r.k AND l.v > r.v; the right rows of each left one are some of those in an order."""
+    """Pairs with l.k < r.k AND l.v > r.v; the partners of a left row are in `order[first:last]`."""
     keys, values = ([np.asarray(table[name]) for table in (left, right)] for name in ("k", "v"))
     for row in range(left.num_rows):
         near = order[first[row] : last[row]]
@@ -161,7 +161,7 @@ def partners_of(left: pa.Table, right: pa.Table, first: Any, last: Any, order: A
 
 
 def write(place: Path, work: Work, files: int) -> None:
-    """Both sides in many small files, a micro-batch each."""
+    """Write both sides as many small files, one per micro-batch."""
     (place / "join.json").write_text(json.dumps(work.join))
     for side, table in (("left", work.left), ("right", work.right)):
         (place / side).mkdir()
@@ -173,14 +173,14 @@ def write(place: Path, work: Work, files: int) -> None:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Job]:
-    """A job of which nothing is left afterwards, whatever happens."""
+    """A job whose processes are all ended afterwards, in any case."""
     job = Job(tmp_path)
     yield job
     job.end()
 
 
 def check(place: Path, work: Work, spark: SparkSession) -> None:
-    sink = spark.read.parquet(str(place / "results")).select(*work.names).toArrow()  # by the log of the sink
+    sink = spark.read.parquet(str(place / "results")).select(*work.names).toArrow()  # from the log of the sink
     results = Counter(zip(*(sink[name].to_pylist() for name in work.names), strict=True))
     expected = work.expected(micro_batches(place, work.names))
     assert results.total() == expected.total()
@@ -188,7 +188,7 @@ def check(place: Path, work: Work, spark: SparkSession) -> None:
 
 
 def check_segments(place: Path, spark: SparkSession) -> None:
-    """Every segment that a manifest names is there, and few others: what killed attempts wrote has been swept."""
+    """Check that all segments in manifests exist, and few others: segments of killed attempts have been swept."""
     store = spark.read.format("statestore").option("stateVarName", "manifest").load(str(place / "checkpoint"))
     named, before = (
         {
@@ -207,7 +207,7 @@ def check_segments(place: Path, spark: SparkSession) -> None:
 @pytest.mark.parametrize("kind", ["equality", pytest.param("window, left", marks=pytest.mark.slow)])
 def test_a_killed_driver_and_killed_workers(kind: str, job: Job, spark: SparkSession) -> None:
     work = WORK[kind]()
-    write(job.place, work, files=10)  # under load it takes several to hit a worker at work
+    write(job.place, work, files=10)  # on a busy machine it takes several to hit a busy worker
     job.kill_workers_and_jvm()
     session = spark.newSession()
     for name, value in recovery_job.CONF.items():
@@ -220,7 +220,7 @@ def test_a_killed_driver_and_killed_workers(kind: str, job: Job, spark: SparkSes
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WORK)
 def test_many_kills(kind: str, job: Job, spark: SparkSession) -> None:
-    """As often as DOVETAIL_TEST_KILLS says, the driver and the workers in turn."""
+    """Kill the driver and the workers in turn, DOVETAIL_TEST_KILLS times."""
     rng = random.Random(2)
     work = WORK[kind]()
     write(job.place, work, files=4 * KILLS)
@@ -242,12 +242,12 @@ def test_kills_beside_a_table(job: Job, spark: SparkSession) -> None:
         job.kill_jvm(batches=rng.choice([1, 2, 3]), pause=rng.random() / 2)
     assert job.kill_workers(batches=1, master="local[2,8]", pause=0.05)
     check(job.place, work, spark)
-    assert not [*job.place.glob("state/*")]  # copies of the table are gone
+    assert not [*job.place.glob("state/*")]  # copies of the table have been removed
 
 
 @pytest.mark.slow
 def test_a_stream_a_file_ahead(job: Job, spark: SparkSession) -> None:
-    """The driver dies after the left stream has noted its file, before the right one and the query have."""
+    """The driver dies after the left stream has logged its file, but before the right stream and the query have."""
     work = WORK["Q3"]()
     write(job.place, work, files=20)
     job.kill_jvm(batches=4, pause=None)

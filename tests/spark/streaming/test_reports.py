@@ -1,4 +1,4 @@
-"""Reports of cells, and the limit that they make known to each other: Spark's part is played by the test."""
+"""Reports of cells, and the limit that cells coordinate with them. The test takes the role of Spark."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_estimate_is_no_less_than_what_was_emitted(tmp_path: Path) -> None:
 
 
 class Cells:
-    """The cells of a join. Attempts at micro-batches fail here and there; timers expire as they are set."""
+    """The cells of a join. Some attempts at micro-batches fail; timers expire as set."""
 
     def __init__(self, join: StreamJoin, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
         self.join, self.rng, self.batch = join, rng, 0
@@ -76,10 +76,10 @@ class Cells:
         names = {"streaming.sql.batchId": lambda: str(self.batch), "sql.streaming.queryId": lambda: "query"}
         context = SimpleNamespace(getLocalProperty=lambda name: names[name](), partitionId=lambda: 0)
         monkeypatch.setattr(cell_state, "TaskContext", SimpleNamespace(get=lambda: context))
-        monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
+        monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and tests do not lose power
 
     def run(self, rows: tuple[pa.RecordBatch, pa.RecordBatch] | None, *, end: bool = False) -> None:
-        """One micro-batch, on the cells that rows come to and those whose timer has expired."""
+        """Run one micro-batch, on the cells with rows and on those whose timer has expired."""
         fed = {label: list(self._frames(label, rows)) + ([END] if end else []) for label in self.join.labels}
         for label in self.join.labels:
             if fed[label] or label in self.timed:
@@ -132,7 +132,7 @@ def join_in_cells(
 @pytest.mark.parametrize("algorithm", ["pmj", "adaptive", "diner", "shj"])
 @pytest.mark.parametrize("seed", range(repeat(2)))
 def test_cells_stop_at_the_limit(algorithm: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No fewer results than the limit, though attempts fail; then rows are dropped, and no timer is set."""
+    """At least `limit` results, even if attempts fail; after that rows are dropped, and no timer is set."""
     rng, source = random.Random(f"{algorithm}{seed}"), Source(seed)
     limit = rng.randint(1, 60)
     cells = Cells(join_in_cells(tmp_path, limit, algorithm), rng, monkeypatch)
@@ -145,7 +145,7 @@ def test_cells_stop_at_the_limit(algorithm: str, seed: int, tmp_path: Path, monk
     assert not cells.timed
     before = cells.found.total()
     cells.run(source.next(), end=True)
-    cells.run(source.next())  # rows after the end are no error once nothing more is wanted
+    cells.run(source.next())  # rows after the end are not an error once the limit is reached
     assert cells.found.total() == before
 
 
@@ -165,7 +165,7 @@ def test_fewer_results_than_the_limit_are_all_emitted(
 
 
 def test_another_limit_on_restart_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows have been dropped for the first one."""
+    """Rows have been dropped because of the first limit."""
     rng, source = random.Random(0), Source(0)
     Cells(join_in_cells(tmp_path, 3, "pmj"), rng, monkeypatch).run(source.next())
     with pytest.raises(StateError, match="limit"):
@@ -175,17 +175,17 @@ def test_another_limit_on_restart_is_refused(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("algorithm", [pytest.param("pmj", marks=pytest.mark.slow), "adaptive"])
 def test_estimates_of_cells_add_up(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once both inputs have ended, before all is merged: an estimate of the number of all results, with bounds."""
+    """Once both inputs have ended, and before the merge is complete, there is an estimate of all results."""
     rng, rows, distinct = np.random.default_rng(0), 24_000, 2000
     join = join_in_cells(tmp_path, None, algorithm, memory_bytes=1 << 17)
     cells = Cells(join, random.Random(0), monkeypatch)
-    monkeypatch.setattr("dovetail.spark.streaming.stream_cell.REST_S", 0.0)  # one unit of work in a micro-batch
+    monkeypatch.setattr("dovetail.spark.streaming.stream_cell.REST_S", 0.0)  # one unit of work per micro-batch
     keys = [rng.integers(0, distinct, rows) for _ in range(2)]
     expected = pairs_of(*keys)
     for part in np.array_split(np.arange(rows), 8):
         left = pa.record_batch({"k": keys[0][part], "a": part, "s": ["x"] * len(part)}, SCHEMAS[0])
         cells.run((left, pa.record_batch({"k": keys[1][part], "b": part}, SCHEMAS[1])))
-    assert all(figures["estimate"] is None for figures in cells.figures)  # nothing is known of rows to come
+    assert all(figures["estimate"] is None for figures in cells.figures)  # future rows are unknown
     cells.run(None, end=True)
     while cells.timed:
         cells.run(None)
@@ -202,7 +202,7 @@ def test_estimates_of_cells_add_up(algorithm: str, tmp_path: Path, monkeypatch: 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("skew", [0.0, 1.0])
 def test_intervals_of_all_cells_hold_the_truth(skew: float) -> None:
-    """In about 95 % of all cases, with blocks of a part of the rows."""
+    """In about 95 % of all cases, with blocks from a part of the rows."""
     rng, rows, distinct, trials = np.random.default_rng(1), 4000, 300, 300
     weights = 1.0 / np.arange(1, distinct + 1) ** skew
     held = 0
@@ -223,6 +223,6 @@ def test_intervals_of_all_cells_hold_the_truth(skew: float) -> None:
 
 
 def pairs_of(left: Keys, right: Keys) -> int:
-    """How many pairs have equal keys."""
+    """The number of pairs with equal keys."""
     size = int(max(left.max(), right.max())) + 1
     return int((np.bincount(left, minlength=size) * np.bincount(right, minlength=size)).sum())

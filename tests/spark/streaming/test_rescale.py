@@ -1,4 +1,4 @@
-"""A join goes on in a new query with other cells: stored rows and later ones, as docs/operations.md has it."""
+"""A join continues in a new query with other cells, from stored rows and later ones, as in docs/operations.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import dovetail
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 ROWS = 240
-FAR = timedelta(hours=1)  # of the last row of each stream, after which all others have left
+FAR = timedelta(hours=1)  # time of the last row of each stream, which expires all others
 SCHEMA = "id bigint, k bigint, ts timestamp"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SIDES = ("left", "right")
@@ -27,7 +27,7 @@ SIDES = ("left", "right")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two streams, the earlier half and the later half of each in a directory of its own, of two files."""
+    """Two streams; the earlier and the later half of each are in separate directories with two files."""
     directory = tmp_path_factory.mktemp("rescale")
     for number, side in enumerate(SIDES):
         rng = np.random.default_rng(number)
@@ -47,7 +47,7 @@ def ids(frame: DataFrame) -> Counter[Any]:
 
 
 def not_of_before(how: str) -> str:
-    """Results that the query before has not emitted."""
+    """Results that the previous query has not emitted."""
     if how == "inner":
         return "NOT (stored AND stored_right)"
     if how in ("left_semi", "left_anti"):
@@ -91,7 +91,7 @@ def test_stored_rows_and_later_ones(on: str, how: str, spark: SparkSession, plac
     inputs = []
     for side in SIDES:
         rows = stored.option("input", side).load(str(tmp_path / "state-before")).dropDuplicates(["row_number"])
-        assert 0 < rows.count() < ROWS // 2  # some have left, or have no key
+        assert 0 < rows.count() < ROWS // 2  # some have expired or have no key
         rows.drop("cell", "row_number").withColumn("stored", F.lit(True)).write.parquet(str(tmp_path / side))
         seeded = spark.readStream.schema(f"{SCHEMA}, settled boolean, stored boolean").parquet(str(tmp_path / side))
         live = reader.parquet(str(place / "new" / side)).withColumns({"settled": F.lit(False), "stored": F.lit(False)})
@@ -100,7 +100,7 @@ def test_stored_rows_and_later_ones(on: str, how: str, spark: SparkSession, plac
     left, right = (spark.read.schema(SCHEMA).parquet(*(str(place / h / s) for h in ("old", "new"))) for s in SIDES)
     right = right.withColumnRenamed("id", "id_right")
     expected = ids(left.alias("l").join(right.alias("r"), F.expr(on), how))
-    last = ROWS - 1  # the row that comes last stays
+    last = ROWS - 1  # the last row stays
     expected = Counter({row: n for row, n in expected.items() if row not in [(last, None), (None, last), (last,)]})
     assert before + after == expected
     assert before

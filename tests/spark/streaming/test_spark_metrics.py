@@ -1,4 +1,4 @@
-"""Figures of joins of streams in Spark's own metrics, which its sinks read."""
+"""Figures of stream joins in Spark's own metrics, from which its sinks read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_join_is_a_source_of_spark_until_its_query_ends(spark: SparkSession, t
         query.processAllAvailable()
         wait_until(lambda: published(spark).get("dovetail.pairs", {}).get("micro_batches") == 2)
         figures = published(spark)["dovetail.pairs"]
-        assert (figures["results"], figures["rows"]) == (200, 200)  # sums of both micro-batches
+        assert (figures["results"], figures["rows"]) == (200, 200)  # sums over both micro-batches
         assert figures["cells"] == 2
         assert figures.keys() - OF_MICRO_BATCHES <= FIGURES.keys()
     finally:

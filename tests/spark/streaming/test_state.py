@@ -1,4 +1,4 @@
-"""The state of a streaming join through failures of every kind, in process: Spark's part is played by the test."""
+"""The state of a streaming join through failures of every kind, in process. The test takes the role of Spark."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ENDING = InputFacts("stream", on_spark=True)
 
 
 class CrashError(Exception):
-    """What happens to an attempt."""
+    """A simulated crash of an attempt."""
 
 
 def stream_join(
@@ -80,7 +80,7 @@ def stream_join(
 
 
 class Handle:
-    """A state store with one key: what was stored last, and a crash where the test wants one."""
+    """A state store with one key: the last value, and an optional crash."""
 
     def __init__(self, stored: str | None, crash: bool = False) -> None:
         self.stored, self.crash = stored, crash
@@ -90,7 +90,7 @@ class Handle:
         self.timers.append(at)
 
     def deleteTimer(self, at: int) -> None:
-        """There is one of an earlier micro-batch, which is not remembered here."""
+        """Ignored: the timer of an earlier micro-batch is not kept here."""
 
     def get(self) -> tuple[str] | None:
         return None if self.stored is None else (self.stored,)
@@ -106,11 +106,11 @@ def task(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"sql.streaming.queryId": "query", "streaming.sql.batchId": "0"}
     context = SimpleNamespace(getLocalProperty=known.get, partitionId=lambda: 0)
     monkeypatch.setattr(cell_state, "TaskContext", SimpleNamespace(get=lambda: context))
-    monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
+    monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and tests do not lose power
 
 
 def packed(join: StreamJoin, rows: Rows) -> list[pd.DataFrame]:
-    """A micro-batch of rows as the stateful operator gets it."""
+    """A micro-batch of rows as passed to the stateful operator."""
     frames = []
     for side in Side:
         pack = join.packer(side)
@@ -119,7 +119,7 @@ def packed(join: StreamJoin, rows: Rows) -> list[pd.DataFrame]:
 
 
 def attempt(join: StreamJoin, stored: str | None, rows: Rows, crash: int | None = None) -> tuple[str, Results]:
-    """One attempt at a micro-batch; the new manifest and the results. `crash` is the number of the step that fails."""
+    """Attempt a micro-batch. Returns the new manifest and the results. `crash` is the number of the step that fails."""
     frames = packed(join, rows)
     handle = Handle(stored, crash == len(frames) + 1)
 
@@ -150,7 +150,7 @@ def pairs(frame: pd.DataFrame) -> Results:
 
 
 class Source:
-    """Rows with few keys and numbers of their own."""
+    """Rows with few keys, and with row numbers."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)  # thresholds of tests below depend on it
@@ -188,12 +188,12 @@ def cell_directory(state_dir: Path) -> Path:
 
 @pytest.mark.parametrize("seed", range(repeat(10)))
 def test_every_result_once_whatever_happens_to_attempts(tmp_path: Path, seed: int) -> None:
-    """Attempts crash anywhere; some micro-batches are computed twice, and the sink may take the results of one attempt
-    while the state goes on from another: both began with the same state."""
+    """Attempts crash anywhere; some micro-batches are computed twice, and the sink may keep the results of one attempt
+    while the state continues from another: both began with the same state."""
     rng = seeded(seed)
     join, source = stream_join(tmp_path), Source(seed)
     stored: str | None = None
-    history: list[set[str]] = []  # the segments that each committed manifest named
+    history: list[set[str]] = []  # the segments named in each committed manifest
     found: Results = Counter()
     for _ in range(30):
         rows = source.next()
@@ -208,14 +208,14 @@ def test_every_result_once_whatever_happens_to_attempts(tmp_path: Path, seed: in
         stored = rng.choice(done)[0]
         found += rng.choice(done)[1]
         history.append(set(json.loads(stored)["segments"]))
-        # The sweep went by the two manifests before this one, and left alone what could belong to another attempt.
+        # The sweep used the two previous manifests, and kept segments that could belong to another attempt.
         young = {name for name in segments(tmp_path) if int(name.partition("-")[0]) >= len(history) - 1}
         assert history[-1] <= segments(tmp_path) <= set.union(young, *history[-3:])
     assert found == source.joined()
 
 
 def test_a_retry_from_the_manifest_of_another_attempt(tmp_path: Path) -> None:
-    """Two attempts at one micro-batch succeed; the next one starts from the first, fails, and starts from the other."""
+    """Two attempts at one micro-batch succeed; the next starts from the first, fails, and restarts from the other."""
     join, source = stream_join(tmp_path), Source(0)
     start, found = attempt(join, None, source.next())
     rows = source.next()
@@ -228,7 +228,7 @@ def test_a_retry_from_the_manifest_of_another_attempt(tmp_path: Path) -> None:
 
 
 def test_a_step_back(tmp_path: Path) -> None:
-    """A loss of power can take the last commit with it: the micro-batch before is computed once more."""
+    """A power failure can lose the last commit: the previous micro-batch is computed again."""
     join, source = stream_join(tmp_path), Source(0)
     manifests: list[str | None] = [None]
     batches = [source.next() for _ in range(12)]  # enough for runs to be merged
@@ -268,7 +268,7 @@ def test_figures_of_what_a_cell_holds(tmp_path: Path) -> None:
         assert figures["cells"] == 1
 
 
-# Operators that leave work for later.
+# Operators that defer work.
 
 PROGRESSIVE = ("adaptive", "diner", "diner_merge", "hmj", "nested_loop", "pmj", "rpj", "xjoin")
 MEMORY_BYTES = 1 << 18
@@ -280,17 +280,17 @@ class Clock:
 
 
 class Cell:
-    """A cell of a join whose micro-batches sometimes fail and are run again, maybe with another outcome kept."""
+    """A cell of a join whose micro-batches sometimes fail and are repeated, possibly keeping another outcome."""
 
     def __init__(self, join: StreamJoin, rng: random.Random) -> None:
         self.join, self.rng = join, rng
         self.stored: str | None = None
         self.has_timer = False
         self.found: Results = Counter()
-        self.history: dict[int, set[str]] = {}  # the segments that the manifest of each version named
+        self.history: dict[int, set[str]] = {}  # the segments named in the manifest of each version
 
     def run(self, frames: list[pd.DataFrame] | None) -> None:
-        """A micro-batch with these rows; None: a timer expires."""
+        """Run a micro-batch with these rows; None: a timer expires."""
         while True:
             handle = Handle(self.stored)
             processor = CellProcessor(self.join)
@@ -317,7 +317,7 @@ class Cell:
 @pytest.mark.parametrize("algorithm", PROGRESSIVE)
 @pytest.mark.parametrize("seed", range(repeat(3)))
 def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: str, seed: int) -> None:
-    """Rows come, stop coming, and end; whatever fails, every pair is a result once, and nothing is left to do."""
+    """Rows arrive, pause, and end; despite any failures, every pair is emitted once, and no work is left."""
     rng = seeded(f"{algorithm}{seed}")
     join, source = stream_join(tmp_path, algorithm=algorithm, memory_bytes=MEMORY_BYTES), Source(seed)
     cell = Cell(join, rng)
@@ -343,17 +343,17 @@ def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: 
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("algorithm", [name for name in PROGRESSIVE if name != "nested_loop"])
 def test_the_number_of_segments_is_bounded(tmp_path: Path, algorithm: str) -> None:
-    """Rows that fit in memory: snapshots write what is new, and all of it again once there are many."""
+    """If rows fit in memory, snapshots write only new rows, and all rows again when there are many segments."""
     join, source = stream_join(tmp_path, algorithm=algorithm, memory_bytes=1 << 20), Source(0)
     cell = Cell(join, random.Random(0))
     for _ in range(80):
         cell.run(packed(join, source.next()))
-    assert max(map(len, cell.history.values())) <= 2 * (MOST_BLOCKS + 2)  # two sides, and what is known of their rows
+    assert max(map(len, cell.history.values())) <= 2 * (MOST_BLOCKS + 2)  # two sides, and their marks
 
 
 @pytest.mark.parametrize("how", [how for how in ARROW_NAMES if how != "inner"])
 def test_join_types_between_micro_batches(tmp_path: Path, how: str) -> None:
-    """Rows with a null for a key, too, are results where the join type says so; none before it is known."""
+    """Rows with a null key are also results if the join type requires it; none is emitted too early."""
     rng = seeded(how)
     join, source = stream_join(tmp_path, memory_bytes=MEMORY_BYTES, how=how, algorithm="pmj", fan_in=4), Source(3)
     cell = Cell(join, rng)
@@ -411,7 +411,7 @@ def test_wrong_parameters(tmp_path: Path, algorithm: str, parameters: dict[str, 
 
 
 def test_cells_work_after_arrivals(tmp_path: Path) -> None:
-    """What fits in the time before the next micro-batch is done, and counted as background work."""
+    """Work that fits in the time before the next micro-batch is done, and counted as background work."""
     join, source = stream_join(tmp_path, algorithm="pmj", memory_bytes=MEMORY_BYTES), Source(2)
     handle = Handle(None)
     processor = CellProcessor(join)
@@ -430,7 +430,7 @@ def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, mo
     unit = no_matches(SCHEMAS)
 
     def found(ended: list[bool], price_s: float = 0.0) -> tuple[int, bool]:
-        """How many units of work there were, of four that are left and one to clean up."""
+        """The number of units of work done, of four that are pending and one to clean up."""
         join = stream_join(tmp_path, algorithm="diner", memory_bytes=1 << 20)
         cell = StreamCell(join, {"ended": ended, "pace": {"price_s": price_s}})
         operator = cell.open(BlockStore(tmp_path))
@@ -454,7 +454,7 @@ def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, mo
 
 @pytest.mark.parametrize("memory_bytes", [1 << 16, MEMORY_BYTES])
 def test_what_is_available_is_all(tmp_path: Path, memory_bytes: int) -> None:
-    """Also with the least memory that a plan accepts."""
+    """Also with the smallest memory that a plan accepts."""
     join = stream_join(tmp_path, algorithm="diner", memory_bytes=memory_bytes)
     join = replace(join, setting=replace(join.setting, ends_when_idle=True))
     source = Source(5)
@@ -471,7 +471,7 @@ def test_what_is_available_is_all(tmp_path: Path, memory_bytes: int) -> None:
 )
 @pytest.mark.parametrize("seed", range(repeat(3)))
 def test_several_streams_between_micro_batches(tmp_path: Path, algorithm: str, on: str, seed: int) -> None:
-    """Three inputs, with little memory; micro-batches fail and are run again."""
+    """Three inputs with little memory; micro-batches fail and are repeated."""
     rng = seeded(f"{algorithm}{seed}")
     keys = generator(seed)
     tables = {
@@ -504,7 +504,7 @@ def test_several_streams_between_micro_batches(tmp_path: Path, algorithm: str, o
 
 
 class Undisturbed(random.Random):
-    """Lets no attempt fail."""
+    """A random source with which no attempt fails."""
 
     def random(self) -> float:
         return 1.0
@@ -512,7 +512,7 @@ class Undisturbed(random.Random):
 
 @pytest.mark.parametrize("algorithm", ["miner", "mjoin"])
 def test_nothing_is_left_of_an_operator(tmp_path: Path, algorithm: str) -> None:
-    """Its parts know each other, and the next cell of the task needs the memory."""
+    """Its parts refer to each other, but the next cell of the task needs the memory."""
     rows = {x: pa.record_batch({"k": np.arange(10), of: np.arange(10)}) for x, of in zip("xyz", "amb", strict=True)}
     graph = parse_graph("x.k = y.k AND y.k = z.k", {alias: batch.schema for alias, batch in rows.items()})
     router = hypercube(graph, dict.fromkeys(rows, 1), 1)
@@ -530,7 +530,7 @@ def test_nothing_is_left_of_an_operator(tmp_path: Path, algorithm: str) -> None:
         gc.enable()
 
 
-# State that is not what it should be.
+# Wrong or damaged state.
 
 
 @pytest.fixture
@@ -605,7 +605,7 @@ def without_layout(state_dir: Path) -> None:
 
 @pytest.mark.parametrize("message", [None, *changed(Path())])
 def test_state_without_a_layout(started: tuple[Path, str], message: str | None) -> None:
-    """Nothing says any more what the state means, not even to a cell that has none yet; so nothing is written."""
+    """The state cannot be interpreted, not even by a cell that has none yet, so nothing is written."""
     state_dir, stored = started
     without_layout(state_dir)
     join = stream_join(state_dir) if message is None else changed(state_dir)[message]
@@ -617,7 +617,7 @@ def test_state_without_a_layout(started: tuple[Path, str], message: str | None) 
 
 @pytest.mark.parametrize("message", changed(Path()))
 def test_state_with_the_layout_of_another_join(started: tuple[Path, str], message: str) -> None:
-    """The manifest, which is in the checkpoint, says by which join it was made."""
+    """The manifest in the checkpoint records which join created it."""
     state_dir, stored = started
     without_layout(state_dir)
     join = changed(state_dir)[message]
@@ -631,7 +631,7 @@ def test_a_manifest_without_its_state_directory(started: tuple[Path, str], tmp_p
 
 
 def test_a_manifest_of_a_release_that_did_not_note_the_layout(started: tuple[Path, str]) -> None:
-    """It is restored if layout.json is there, and notes it from then on."""
+    """It is restored if layout.json exists, and records the layout from then on."""
     state_dir, stored = started
     document = json.loads(stored)
     old = json.dumps({name: value for name, value in document.items() if name != "layout"})
@@ -644,7 +644,7 @@ def test_a_manifest_of_a_release_that_did_not_note_the_layout(started: tuple[Pat
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("algorithm", [*PROGRESSIVE, "shj", "spo"])
 def test_a_flipped_bit_of_a_running_query(tmp_path: Path, algorithm: str) -> None:
-    """This process has written the segments, and read most of them before. What it reads again, it looks at again."""
+    """This process wrote the segments, and has read most of them before. It verifies them whenever it reads them."""
     memory_bytes = None if algorithm == "shj" else MEMORY_BYTES
     join, source = stream_join(tmp_path, algorithm=algorithm, memory_bytes=memory_bytes), Source(4)
     cell = Cell(join, Undisturbed())
@@ -671,4 +671,4 @@ def test_a_flipped_bit_of_a_running_query(tmp_path: Path, algorithm: str) -> Non
             path.write_bytes(whole)
     assert all(f"{name} is damaged" in message for name, message in complaints)
     assert all(results == found[0] for results in found)
-    assert 2 * len(found) < len(names)  # the others are not needed in this micro-batch
+    assert 2 * len(found) < len(names)  # the other segments are not needed in this micro-batch

@@ -25,12 +25,12 @@ from dovetail.errors import InputError, PlanError
 
 pytestmark = pytest.mark.spark
 
-ROWS = 80  # of a file
+ROWS = 80  # per file
 TABLE_ROWS = 150
 TYPES = {"left": ("inner", "left", "left_semi", "left_anti"), "right": ("inner", "right")}
-"""By the side of the stream: what can be preserved, or has no need to be."""
+"""By the side of the stream: the supported join types."""
 CASES = [(side, how) for side, types in TYPES.items() for how in types]
-SMALL = 70_000  # bytes: the table is in several parts, and equal keys are not left to Spark
+SMALL = 70_000  # bytes: makes several parts of the table, and does not leave equal keys to Spark
 INEQUALITIES = CONDITIONS["two_inequalities"]
 
 
@@ -50,7 +50,7 @@ class Place:
         rows = rows.set_column(0, "id", pa.array(np.arange(ROWS) + number * ROWS))
         path = self.directory / "stream" / f"{number}.parquet"
         pq.write_table(rows, path)
-        os.utime(path, (1_000 + number,) * 2)  # files are read in this order
+        os.utime(path, (1_000 + number,) * 2)  # the order in which files are read
 
     @property
     def table(self) -> DataFrame:
@@ -58,7 +58,7 @@ class Place:
 
     @property
     def rows(self) -> DataFrame:
-        """What has been streamed, at rest."""
+        """The streamed rows as a DataFrame at rest."""
         return self.spark.read.parquet(str(self.directory / "stream"))
 
     @property
@@ -72,7 +72,7 @@ class Place:
         return joined
 
     def run(self, joined: DataFrame) -> tuple[StreamingQuery, dict[int, list[Any]]]:
-        """What each micro-batch gives."""
+        """The results of each micro-batch."""
         found: dict[int, list[Any]] = {}
 
         def keep(batch: DataFrame, number: int) -> None:
@@ -93,7 +93,7 @@ def place(spark: SparkSession, two_partitions: None, tmp_path_factory: pytest.Te
 
 
 def spark_pairs(left: DataFrame, right: DataFrame) -> dict[str, list[tuple[int, int]]]:
-    """The pairs of each condition, by Spark: one cross join for all of them."""
+    """The pairs of each condition, computed by Spark with a single cross join."""
     holds = [F.expr(on).alias(name) for name, on in CONDITIONS.items()]
     both = left.alias("l").crossJoin(right.alias("r"))
     found = both.select(F.col("l.id").alias("i"), F.col("r.id").alias("j"), *holds).toArrow()
@@ -105,7 +105,7 @@ def spark_pairs(left: DataFrame, right: DataFrame) -> dict[str, list[tuple[int, 
 
 @pytest.mark.one_in(3)
 def test_every_condition_in_every_micro_batch(place: Place) -> None:
-    """All joins in one query; each join type, and parts of a small budget, by turns."""
+    """All joins in one query; join types, and tables in parts due to a small budget, in turn."""
     cases = {
         f"{name} {side} {how}": (name, side, how)
         for number, name in enumerate(CONDITIONS)
@@ -136,7 +136,7 @@ def _text(name: str) -> Any:
 
 
 def _contents(frame: DataFrame) -> dict[int, tuple[Any, ...]]:
-    """Rows by their number, as text."""
+    """Rows by number, as strings."""
     printed = frame.select("id", *(_text(name).alias(f"_{name}") for name in frame.columns))
     return {row.id: tuple(row)[1:] for row in printed.collect()}
 
@@ -153,7 +153,7 @@ def test_a_restart_reads_the_table_again(spark: SparkSession, two_partitions: No
     _, found = place.run(place.join(place.stream, place.table, INEQUALITIES).select("id", "id_right"))
     first = pairs_at_rest(place.rows, place.table, INEQUALITIES)
     assert Counter(map(tuple, found[0])) == first
-    for copy in (place.directory / "state").iterdir():  # as the end of the process does
+    for copy in (place.directory / "state").iterdir():  # as at the end of the process
         shutil.rmtree(copy)
     place.write_table(2 * TABLE_ROWS)
     place.add_file(1)
@@ -179,7 +179,7 @@ def test_a_lost_copy_is_an_error(spark: SparkSession, two_partitions: None, tmp_
 
 @pytest.mark.slow
 def test_among_stateful_operators(place: Place, tmp_path: Path) -> None:
-    """Two tables in one query, before and after a join of streams; what only Spark can evaluate and carry."""
+    """Two tables in one query, before and after a join of streams; expressions and types that only Spark supports."""
     own = Place(place.spark, tmp_path / "own")
     for number in (0, 1):
         own.add_file(number)
@@ -208,7 +208,7 @@ def test_watermarks_reach_what_follows(place: Place, tmp_path: Path) -> None:
     counted = joined.groupBy(F.window("start_at", "100 seconds").alias("w")).count()
     query, found = own.run(counted.selectExpr("w.start", "count"))
     closed = Counter(tuple(row) for batch in found.values() for row in batch)
-    assert closed  # append mode gives a window once the watermark has passed it
+    assert closed  # append mode emits a window once the watermark has passed it
     assert query.lastProgress is not None
     assert query.lastProgress.eventTime["watermark"] > "1970-01-01T00:05"
 
@@ -273,7 +273,7 @@ def test_refusals(place: Place) -> None:
 
 @pytest.mark.one_in(3)
 def test_every_type_is_carried(place: Place, tmp_path: Path) -> None:
-    """Decimals, nested values, intervals, binaries; both inputs have them, and the condition compares decimals."""
+    """Decimals, nested values, intervals and binaries in both inputs; the condition compares decimals."""
     own = Place(place.spark, tmp_path / "own")
     own.add_file(0)
     columns = [

@@ -1,4 +1,4 @@
-"""A table in parts, probed by batches of a stream: every class of condition, random types, against the definition."""
+"""A table in parts, probed with batches of a stream: every class of condition, random types, against the definition."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TYPES = [
     (Side.RIGHT, JoinType.INNER),
     (Side.RIGHT, JoinType.RIGHT),
 ]
-"""The side of the stream, and what it can be joined by."""
+"""The side of the stream, and the supported join types."""
 ON = [*CONDITIONS, *MORE_CONDITIONS, "l.k = r.k OR l.x < r.x", "l.k < r.k AND l.x <= r.x AND l.n >= r.n AND l.d < r.d"]
 
 
@@ -47,7 +47,7 @@ def numbered(table: pa.Table) -> pa.Table:
 
 
 def prepare(tables: Sequence[pa.Table], on: str, how: JoinType, stream: Side, place: Path, cells: int) -> StaticJoin:
-    """The join, with the table written as workers write it."""
+    """The join, with the table written as by workers."""
     condition = parse(on, tables[0].schema, tables[1].schema)
     schema = output_schema(tables[0].schema, tables[1].schema, "_right", how)
     join = StaticJoin(Joining(condition, how, schema), stream, place, None)
@@ -63,7 +63,7 @@ def prepare(tables: Sequence[pa.Table], on: str, how: JoinType, stream: Side, pl
 
 
 def results(join: StaticJoin, stream: pa.Table) -> Counter[tuple[Any, ...]]:
-    """Pairs of row numbers, over several batches of the stream."""
+    """Pairs of row numbers, from several batches of the stream."""
     found: Counter[tuple[Any, ...]] = Counter()
     for batch in table_prober(join)(iter(stream.to_batches(max_chunksize=7))):
         assert batch.schema.equals(join.work.schema)
@@ -101,7 +101,7 @@ def test_parts_that_cannot_match_are_not_read(tmp_path: Path) -> None:
 
 
 def test_probes_choose_between_three_inequalities(tmp_path: Path) -> None:
-    """The table is sorted by each two of them, since nothing is known of the stream when it is written."""
+    """The table is sorted by each two of them, since the stream is unknown when the table is written."""
     stream, table = numbers(50, 1), numbers(60, 2)
     on = "l.a < r.a AND l.b > r.b AND l.c <= r.c"
     join = prepare([stream, table], on, JoinType.INNER, Side.LEFT, tmp_path, 1)

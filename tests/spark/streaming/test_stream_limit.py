@@ -1,4 +1,4 @@
-"""Joins of streams with a limit: exactly that many results, also after restarts, and no wait for the end."""
+"""Joins of streams with a limit: exactly that many results, also across restarts, without waiting for the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Pairs = Counter[tuple[Any, ...]]
 
 
 class Streams:
-    """Two streams of files that have not ended, unless a test says so."""
+    """Two streams of files that have not ended, unless a test ends them."""
 
     def __init__(self, spark: SparkSession, place: Path) -> None:
         self.spark, self.place, self.files = spark, place, 0
@@ -70,7 +70,7 @@ ENDING = {"end": "kind = 'end'", "memory": "1MB", "algorithm": "pmj"}
 
 @pytest.mark.one_in(2)
 def test_a_query_that_is_started_again(streams: Streams) -> None:
-    """It is over before the inputs have ended. With more rows, there are no more results, and it is over again."""
+    """It ends before its inputs do. With more rows, there are no more results, and it ends again."""
     out = str(streams.place / "out")
 
     def run() -> Any:
@@ -92,7 +92,7 @@ def test_a_query_that_is_started_again(streams: Streams) -> None:
 
 @pytest.mark.slow
 def test_micro_batches_that_are_computed_again(streams: Streams) -> None:
-    """A sink that computes each twice, and fails at first. More results than a micro-batch has are wanted."""
+    """A sink that computes each micro-batch twice, and fails first. The limit exceeds the results of a micro-batch."""
     for _ in range(2):
         streams.add()
     total = streams.all_pairs().total()

@@ -1,4 +1,4 @@
-"""Joins of streams: file sources, several micro-batches, restarts, and state that is missing, damaged or not theirs."""
+"""Joins of streams: file sources, several micro-batches, restarts, and missing, damaged or foreign state."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from dovetail.spark.streaming.state_dir import DEFAULT_PROVIDER, PROVIDER, ROCKS
 pytestmark = pytest.mark.spark
 
 SCHEMAS = ("k BIGINT, a BIGINT, name STRING", "k INT, b BIGINT")
-FILES = 3  # at first; one more comes later
+FILES = 3  # at first; one more is added later
 ROWS = 60
 ON = "l.k = r.k"
 
 
 def write_file(directory: Path, side: int, number: int) -> None:
-    """One file of one side: few keys, some of them null, one of them in every third row."""
+    """Write one file of one side: few keys, some of them null, one of them in every third row."""
     rng = np.random.default_rng((side, number))
     keys = [7 if i % 3 == 0 else None if i % 11 == 1 else int(rng.integers(0, 40)) for i in range(ROWS)]
     numbers = np.arange(ROWS) + number * ROWS
@@ -53,13 +53,13 @@ def run(writer: DataStreamWriter) -> StreamingQuery:
 
 
 class Place:
-    """Where a streaming query has its files."""
+    """The directory of a streaming query."""
 
     def __init__(self, spark: SparkSession, source: Path, own: Path) -> None:
         self.spark, self.source, self.own = spark, source, own
 
     def copied(self, own: Path) -> Place:
-        """The same query at the same point, free to go another way. Its sink shows what comes from here on."""
+        """A copy of the query at the same point, which can continue independently. Its sink has only new results."""
         for part in ("checkpoint", "state", "out"):
             shutil.copytree(self.own / part, own / part)
         return Place(self.spark, self.source, own)
@@ -80,13 +80,13 @@ class Place:
         return run(self.writer(self.joined(on, **options)).format("parquet").option("path", str(self.own / "out")))
 
     def fails(self, on: Any = ON, **options: Any) -> str:
-        """Run a query that must fail; return why it did."""
+        """Run a query that must fail. Returns the error."""
         with pytest.raises(StreamingQueryException) as failure:
             self.run(on, **options)
         return str(failure.value)
 
     def results(self) -> Counter[tuple[Any, ...]]:
-        """What the sink's log says is there."""
+        """The results according to the sink's log."""
         sink = self.spark.read.schema("k BIGINT, a BIGINT, name STRING, k_right INT, b BIGINT")
         return Counter(map(tuple, sink.parquet(str(self.own / "out")).collect()))
 
@@ -98,7 +98,7 @@ class Place:
         return Counter(map(tuple, sides[0].join(sides[1], F.expr(condition)).collect()))
 
     def expected_new(self) -> Counter[tuple[Any, ...]]:
-        """What the file that came last adds."""
+        """The results added by the last file."""
         return self.expected(FILES + 1) - self.expected(FILES)
 
     def segments(self) -> set[str]:
@@ -114,7 +114,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def first(spark: SparkSession, two_partitions: None, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A query that has joined the first files, in a session as Spark makes it; then one more file came on each side."""
+    """A query that has joined the first files, in a default Spark session; after it, each side gets one more file."""
     directory = tmp_path_factory.mktemp("streams")
     for number in range(FILES):
         write_file(directory, 0, number)
@@ -173,7 +173,7 @@ def test_the_memory_sink_and_our_figures_in_the_progress(first: Place, tmp_path:
 
 @pytest.mark.one_in(3)
 def test_another_join_on_restart(first: Place, tmp_path: Path) -> None:
-    """Refused when it starts, with new rows and without, before any task; and nothing was lost by the attempts."""
+    """Rejected at the start, with and without new rows, before any task; the attempts do not lose anything."""
     place = first.copied(tmp_path)
     others = {
         r"condition was 'l.k = r.k' and is now 'l.k = r.k AND l.a < r.b'": {"on": "l.k = r.k AND l.a < r.b"},
@@ -193,7 +193,7 @@ def test_another_join_on_restart(first: Place, tmp_path: Path) -> None:
 
 @pytest.mark.one_in(3)
 def test_state_is_told_apart_by_its_place_and_the_name_of_the_join(first: Place, tmp_path: Path) -> None:
-    """Another join of this process has another state, whatever its layout; so has a new checkpoint."""
+    """Another join of this process has separate state, with any layout; so does a new checkpoint."""
     place = first.copied(tmp_path)
     place.joined("l.k = r.k AND l.a < r.b")  # not started
     place.run()
@@ -216,7 +216,7 @@ def test_segments_that_are_not_there(first: Place, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_joins_in_one_query(first: Place, tmp_path: Path, spark: SparkSession) -> None:
-    """With parts that Spark evaluates before and after the join, and a type that Arrow cannot carry."""
+    """With expressions that Spark evaluates before and after the join, and a type that Arrow does not support."""
     place = Place(spark, first.source, tmp_path)
     left, right = place.streams(files_at_once=6)
     left = left.selectExpr("*", "make_ym_interval(0, int(a)) AS i", "map(a, timestamp_seconds(a)) AS m")
@@ -245,7 +245,7 @@ def test_two_joins_in_one_query(first: Place, tmp_path: Path, spark: SparkSessio
     assert rows == Counter(map(tuple, expected.selectExpr(*printed).collect()))
 
 
-# What is refused before a query starts.
+# Errors before a query starts.
 
 
 def test_refusals(first: Place, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_refusals(first: Place, tmp_path: Path) -> None:
         dovetail.join(left, right, "l.k < r.k")
     with pytest.raises(PlanError, match="cannot run on unbounded streams"):
         dovetail.join(left, right, ON, algorithm="nested_loop")
-    (tmp_path / "file").touch()  # a directory without write permission would not stop root
+    (tmp_path / "file").touch()  # a directory without write permission does not stop root
     with pytest.raises(InputError, match="cannot be written to"):
         dovetail.join(left, right, ON, state_dir=str(tmp_path / "file" / "state"))
     with pytest.raises(InputError, match="gopher is not a known file system"):
@@ -275,12 +275,12 @@ def test_state_among_temporary_files_is_private(first: Place, tmp_path: Path, mo
     dovetail.join(*first.streams(), ON)
     (state,) = tmp_path.iterdir()
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
-    state.chmod(0o777)  # as somebody might have made it who was here before us
+    state.chmod(0o777)  # as another user might have created it earlier
     with pytest.raises(InputError, match=r"is not safe from other users: .* Give state_dir= "):
         dovetail.join(*first.streams(), ON)
 
 
-# Where Spark puts the cells.
+# The partitions of cells.
 
 
 def test_labels_spread_cells_as_spark_does(spark: SparkSession) -> None:

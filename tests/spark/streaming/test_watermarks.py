@@ -1,4 +1,4 @@
-"""Windows of time take their delay from the inputs' watermarks: every micro-batch against a per-row oracle."""
+"""Time windows take their delay from the inputs' watermarks: every micro-batch against a per-row oracle."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from dovetail.window import Watermarks
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
-FIRST = (0, 60, 10, 400)  # seconds: the third of the files comes 50 s late, after the last one windows close
-ROWS = 30  # of a file
+FIRST = (0, 60, 10, 400)  # seconds: the third file is 50 s late; after the last one windows close
+ROWS = 30  # per file
 SECOND = 1_000_000
 
 
@@ -89,7 +89,7 @@ CASES = {
 
 
 def with_watermark(frame: DataFrame, delay: str | None) -> DataFrame:
-    """Set before a filter and projections, by which it must not be lost."""
+    """Set the watermark before a filter and projections, which must preserve it."""
     if delay is None:
         return frame
     renamed = frame.withColumnRenamed("ts", "event_time").withWatermark("event_time", delay)
@@ -106,7 +106,7 @@ def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> St
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CASES if ALL else ["left", "short"])
 def test_every_micro_batch(name: str, streams: Streams, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Late rows are dropped, counted and logged. A query has one watermark: so there is one join in each."""
+    """Late rows are dropped, counted and logged. A query has only one watermark, so each query has one join."""
     case = CASES[name]
     left, right = map(with_watermark, streams.frames(), case.delays)
     options = {"window": WINDOW, "metrics": name, "state_dir": str(tmp_path / "state")}
@@ -126,14 +126,14 @@ def test_every_micro_batch(name: str, streams: Streams, tmp_path: Path, caplog: 
         assert len(progress) == len(FIRST)
         for number, results in enumerate(found):
             rows, known = range(number * ROWS, (number + 1) * ROWS), oracle.late_rows
-            sources = [(0, rows), (1, rows)] if number < len(FIRST) else []  # then there is a new watermark, and no row
+            sources = [(0, rows), (1, rows)] if number < len(FIRST) else []  # with a new watermark, but without rows
             assert results == oracle.micro_batch(sources), number
             if number < len(FIRST):
                 assert progress[number].observedMetrics[name]["late_rows"] == oracle.late_rows - known
             if oracle.late_rows > known:
                 late[number] = oracle.late_rows - known
         assert bool(late) == case.late
-        deadline = time.monotonic() + PATIENCE_S  # listeners are told a little later
+        deadline = time.monotonic() + PATIENCE_S  # listeners are notified with a delay
         while len(caplog.records) < len(late) and time.monotonic() < deadline:
             time.sleep(0.05)
     assert {record.getMessage().split(" Allow")[0] for record in caplog.records} == {
@@ -143,7 +143,7 @@ def test_every_micro_batch(name: str, streams: Streams, tmp_path: Path, caplog: 
 
 
 def test_rows_within_the_delay_are_joined_as_if_they_had_come_in_time(streams: Streams) -> None:
-    """What the oracle says of an hour's delay is the join of the tables."""
+    """With a delay of an hour, the oracle's result is the join of the tables."""
     oracle = streams.oracle(CASES["hour"])
     batches = [range(number * ROWS, (number + 1) * ROWS) for number in range(len(FIRST))]
     found = sum((oracle.micro_batch([(0, rows), (1, rows)]) for rows in batches), Counter())
@@ -171,7 +171,7 @@ def test_explain_says_where_the_delay_comes_from(streams: Streams) -> None:
 
 @pytest.mark.slow
 def test_aggregates_take_the_delay_too(streams: Streams, tmp_path: Path) -> None:
-    """Each left row over the right rows that came before it: none is late."""
+    """Each left row is aggregated over earlier right rows: none is late."""
     left, right = (with_watermark(frame, "1 hour") for frame in streams.frames(files_at_once=2))
     options = {"window": WINDOW, "cells": 2, "state_dir": str(tmp_path / "state")}
     counted = dovetail.aggregate(left, right, "l.v < r.v", {"n": "count(*)"}, **options)

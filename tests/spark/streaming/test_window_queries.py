@@ -19,11 +19,11 @@ from tests.spark.streaming.window_queries import QUERIES, read
 
 import dovetail
 
-ROWS = 900  # of each stream
+ROWS = 900  # per stream
 
 
 def micro_batches(rows: int) -> Iterator[list[Source]]:
-    """One partition of each stream, this many rows of each at once."""
+    """Micro-batches with one partition per stream, and this many rows of each."""
     for start in range(0, ROWS, rows):
         numbers = range(start, min(start + rows, ROWS))
         yield [(0, numbers), (1, numbers)]
@@ -33,7 +33,7 @@ def micro_batches(rows: int) -> Iterator[list[Source]]:
 @pytest.mark.parametrize("rows", [50, 300])
 @pytest.mark.parametrize("name", QUERIES)
 def test_in_one_operator(name: str, rows: int) -> None:
-    """Here the rows of a side arrive together, first those of the left one."""
+    """Here the rows of a side arrive together, the left side first."""
     case = read(name, ROWS)
     oracle = case.oracle()
     schedule: list[tuple[Any, ...]] = []

@@ -41,7 +41,7 @@ Row = dict[str, Any]
 
 
 def random_stream(seed: int, rows: int, name: str, x: pa.DataType) -> pa.Table:
-    """Few values, so that many are equal, and nulls everywhere. Times go on, with some out of order."""
+    """Few values, so that many are equal, and nulls in all columns. Times increase, with some out of order."""
     rng = random.Random(seed)
 
     def some(values: list[Any]) -> list[Any]:
@@ -61,7 +61,7 @@ def random_stream(seed: int, rows: int, name: str, x: pa.DataType) -> pa.Table:
 
 
 def write_files(directory: Path, table: pa.Table, sizes: list[int], first: int = 0) -> None:
-    """The rows of a table as files of these sizes."""
+    """Write the rows of a table as files of these sizes."""
     directory.mkdir(parents=True, exist_ok=True)
     start = 0
     for number, size in enumerate(sizes, first):
@@ -92,7 +92,7 @@ class Streams(NamedTuple):
         return joined.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
 
     def micro_batches(self, files_at_once: int) -> list[list[Source]]:
-        """The rows of each partition of each micro-batch, by Spark's own word."""
+        """The rows of each partition of each micro-batch, as reported by Spark."""
         left, right = self.frames(files_at_once)
         both = left.select(F.lit(0), "a").union(right.select(F.lit(1), "b"))
         found: list[list[Source]] = []
@@ -133,7 +133,7 @@ def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> St
 
 
 def null_safe(compare: Callable[..., bool], *names: str) -> Callable[[Row, Row], bool]:
-    """A comparison of rows that is false where a value is null: l's values, then r's."""
+    """A comparison of l's and r's values that is false for nulls."""
 
     def holds(left: Row, right: Row) -> bool:
         values = [row[name] for row in (left, right) for name in names]
@@ -246,14 +246,14 @@ def test_every_micro_batch(
             assert results[name] == oracle.micro_batch(sources), name
             figures = step.observedMetrics[name]
             assert figures["late_rows"] == oracle.late_rows - late
-            if "levenshtein" not in case.on:  # by which Spark filters what the join has found
+            if "levenshtein" not in case.on:  # Spark applies it to the results of the join
                 assert figures["matches"] == results[name].total()
         assert bool(oracle.late_rows) == case.window.by_time
 
 
 @pytest.mark.slow
 def test_a_window_larger_than_the_memory_of_its_cell(spark: SparkSession, tmp_path: Path) -> None:
-    """The same results as with enough memory, from one micro-batch to the next."""
+    """The results of each micro-batch are the same as with enough memory."""
     rows = 1200
     for side, name, x in ((0, "a", pa.int32()), (1, "b", pa.int64())):
         write_files(tmp_path / "lr"[side], random_stream(side, rows, name, x), [400, 350, 450])
@@ -282,14 +282,14 @@ def test_a_window_larger_than_the_memory_of_its_cell(spark: SparkSession, tmp_pa
     for how in hows:
         assert found[f"{how} much"] == found[f"{how} little"]
         assert found[f"{how} much"].total()
-        for step in steps:  # as much of the window, and no more than a part of it longer
+        for step in steps:  # the same window, except that a part of it may be kept longer
             kept = [step[f"{how} {name}"]["window_rows"] for name in memories]
             assert kept[0] <= kept[1] <= kept[0] + 1000
 
 
 @pytest.mark.one_in(2)
 def test_windows_close_by_the_clock_while_nothing_arrives(spark: SparkSession, tmp_path: Path) -> None:
-    """Event time has nothing to go by, but the query was told how long to wait."""
+    """Without arrivals event time does not advance, but `idle` limits the wait."""
     alone = pa.table({"a": [1], "ts": pa.array([START], pa.timestamp("us", "UTC"))})
     other = pa.table({"b": [1], "ts": pa.array([START], pa.timestamp("us", "UTC"))})
     write_files(tmp_path / "l", alone, [1])
@@ -323,12 +323,12 @@ def test_windows_close_by_the_clock_while_nothing_arrives(spark: SparkSession, t
         query.stop()
 
 
-# Restarts, and what is kept.
+# Restarts, and bounded state.
 
 
 @pytest.mark.slow
 def test_an_inner_join_goes_on_with_other_cells(spark: SparkSession, tmp_path: Path) -> None:
-    """Fewer and more, up to the partitions; all columns of all types are as they were; what is kept is bounded."""
+    """Fewer and more cells, up to the number of partitions; all columns are unchanged, and state is bounded."""
     spark.conf.set("spark.sql.shuffle.partitions", "3")
     rows, batches, size = 20, 12, 50
     tables = random_stream(2, rows * batches, "a", pa.int32()), random_stream(3, rows * batches, "b", pa.int64())
@@ -373,7 +373,7 @@ def test_a_left_join_stays_with_its_cells(streams: Streams, spark: SparkSession,
         short.writer(larger).format("noop").start()
 
 
-# What is refused before a query starts.
+# Errors before a query starts.
 
 
 def test_refusals(streams: Streams) -> None:
@@ -398,7 +398,7 @@ def test_refusals(streams: Streams) -> None:
 
 
 def test_spark_refuses_the_same_join(streams: Streams) -> None:
-    """The error that docs/windows.md quotes."""
+    """The error quoted in docs/windows.md."""
     left, right = streams.frames(1)
     joined = left.alias("l").join(right.alias("r"), F.expr("l.x < r.x AND l.y > r.y"))
     with pytest.raises((AnalysisException, StreamingQueryException)) as failure:

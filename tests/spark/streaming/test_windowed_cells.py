@@ -1,4 +1,4 @@
-"""The cells of a windowed join of streams, in process: Spark's part is played by the test."""
+"""The cells of a windowed join of streams, in process. The test takes the role of Spark."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DELAYS = ((5, 5), (200, 3), (2, 200), (None, 20), (3, None))
 
 
 def stream(rng: random.Random, rows: int, name: str) -> pa.Table:
-    """Random rows that come mostly in the order of their time; some times are null."""
+    """Random rows, mostly sorted by time; some times are null."""
     times = [START + timedelta(seconds=i + rng.choice([0, 0, 0, -3, -8, -30])) for i in range(rows)]
     column = pa.array([None if rng.random() < 0.05 else t for t in times], pa.timestamp("us", "UTC"))
     return random_table(rng, rows).append_column("ts", column).append_column(name, pa.array(range(rows)))
@@ -66,7 +66,7 @@ def oracle(query: Query, timed: bool = False) -> WindowOracle:
 
 
 def micro_batches(rng: random.Random, rows: tuple[int, int]) -> Iterator[list[Source]]:
-    """All rows, a few at a time, by up to three partitions of each stream."""
+    """All rows, a few at a time, in up to three partitions of each stream."""
     done = [0, 0]
     while done != list(rows):
         sources: list[Source] = []
@@ -120,7 +120,7 @@ def test_windows_of_rows(how: str, scope: Any, tmp_path: Path, task: Any) -> Non
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("delay", [0, 5, 100])
 def test_windows_of_time(how: str, delay: int, tmp_path: Path, task: Any) -> None:
-    """Rows come out of order, some are late, some have no time."""
+    """Rows arrive out of order, some are late, some have no time."""
     rng = seeded(f"{how}{delay}")
     tables = stream(rng, 40, "left_row"), stream(rng, 30, "right_row")
     bounds = window(time="10 seconds", slide="2 seconds", on="ts", delay=timedelta(seconds=delay))
@@ -135,7 +135,7 @@ def test_windows_of_time(how: str, delay: int, tmp_path: Path, task: Any) -> Non
     ("how", "seconds"), list(product(HOWS, DELAYS) if ALL else zip(HOWS, (*DELAYS, (5, 5)), strict=True))
 )
 def test_delays_of_watermarks(how: str, seconds: tuple[int | None, int | None], tmp_path: Path, task: Any) -> None:
-    """The right stream is 15 seconds behind the left one, which by itself makes no row of one with a watermark late."""
+    """The right stream is 15 seconds behind the left one; this alone makes no row of a stream with a watermark late."""
     rng = seeded(f"{how}{seconds}")
     left, right = stream(rng, 50, "left_row"), stream(rng, 40, "right_row")
     behind = pc.subtract(right["ts"], pa.scalar(timedelta(seconds=15)))
@@ -151,7 +151,7 @@ def test_delays_of_watermarks(how: str, seconds: tuple[int | None, int | None], 
 
 
 def test_a_row_from_the_future_does_not_keep_the_others(tmp_path: Path, task: Any) -> None:
-    """The watermark of the other stream goes on, and rows are dropped with it."""
+    """The watermark of the other stream advances, and rows are dropped with it."""
     rng = random.Random(0)
     left, right = stream(rng, 400, "left_row"), stream(rng, 400, "right_row")
     times = left["ts"].to_pylist()
@@ -161,7 +161,7 @@ def test_a_row_from_the_future_does_not_keep_the_others(tmp_path: Path, task: An
     run = query((left, right), "l.k < r.k", "left", bounds, tmp_path, cells=1)
     batches = ([(0, range(at, at + 20)), (1, range(at, at + 20))] for at in range(0, 400, 20))
     most = play(run, oracle(run, timed=True), iter(batches), task, rng)
-    assert most < 2 * (50 + 20 + 10 + 30)  # of both sides: window and delay, a micro-batch, slides, disorder
+    assert most < 2 * (50 + 20 + 10 + 30)  # both sides: window and delay, a micro-batch, slides, disorder
 
 
 def test_state_of_a_release_that_knew_one_newest_time(tmp_path: Path, task: Any) -> None:
@@ -231,13 +231,13 @@ def test_event_time_goes_on_by_the_clock_after_a_pause(tmp_path: Path, task: Any
     first = processor.handleInputRows((label,), iter([pd.DataFrame(packed)]), Clock(1_000))  # type: ignore[arg-type]
     assert [frame["results"][0] for frame in first] == [0]
     closed = []
-    while handle.timers:  # as Spark does: a timer that has expired is gone
+    while handle.timers:  # as in Spark, an expired timer is removed
         now = handle.timers.pop()
         processor.start(handle, handle)  # type: ignore[arg-type]
         frames = processor.handleExpiredTimer((label,), Clock(now), None)  # type: ignore[arg-type]
         if any(frame["results"][0] for frame in frames):
             closed.append(now)
-    assert closed == [13_000]  # pauses of 4 s since the row came at 1 s, until 10 s have passed
+    assert closed == [13_000]  # pauses of 4 s since the row arrived at 1 s, until 10 s have passed
     assert run.join.has_timers
     assert not replace(run.join, plan=replace(run.join.plan, how=JoinType.INNER)).has_timers
 
@@ -254,7 +254,7 @@ def test_late_rows_are_counted_once_whatever_the_cells(tmp_path: Path, task: Any
 
 
 def test_a_longer_delay_does_not_bring_back_what_was_late(tmp_path: Path, task: Any) -> None:
-    """Rows that are forgotten stay forgotten: those that would have needed them are still counted as late."""
+    """Dropped rows cannot come back, so rows that would have needed them are still counted as late."""
     rng = random.Random(0)
     tables = tuple(
         pa.table({"x": [0] * 3, "ts": pa.array([100, second, 95], pa.timestamp("s", "UTC")), name: range(3)})
@@ -320,7 +320,7 @@ def test_an_inner_join_goes_on_with_other_cells(bounds: Window, tmp_path: Path, 
     ("how", "before", "after"), [("inner", 2, 5), ("inner", 5, 2), ("left", 2, 3), ("left", 2, 1), ("left_semi", 1, 4)]
 )
 def test_cells_whose_state_would_not_be_reached(how: str, before: int, after: int, tmp_path: Path, task: Any) -> None:
-    """Left rows stay in their cells; and cells beyond the partitions have no rows of earlier runs, or are not seen."""
+    """Left rows stay in their cells; cells in other partitions would lack rows of earlier runs, or not be read."""
     rng = seeded(0)
     tables = stream(rng, 20, "left_row"), stream(rng, 20, "right_row")
     run = query(tables, CONDITIONS[0], how, window(rows=30), tmp_path, cells=before, partitions=4)
@@ -331,13 +331,13 @@ def test_cells_whose_state_would_not_be_reached(how: str, before: int, after: in
         run.micro_batch(next(batches), rng)
 
 
-# What is kept.
+# Bounded state.
 
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("how", "scope"), some(list(product(HOWS, ["combined", "per_stream"])), 0, of=3))
 def test_what_is_kept_is_bounded(how: str, scope: Any, tmp_path: Path, task: Any) -> None:
-    """Rows in the window, a slide and a micro-batch; right rows once per cell where cells must know all of them."""
+    """Kept are the window, a slide and a micro-batch; right rows once per cell if cells must know all of them."""
     rng = random.Random(0)
     rows, cells = 300, 2
     tables = stream(rng, rows, "left_row"), stream(rng, rows, "right_row")
@@ -345,7 +345,7 @@ def test_what_is_kept_is_bounded(how: str, scope: Any, tmp_path: Path, task: Any
     run = query(tables, CONDITIONS[0], how, bounds, tmp_path, cells=cells, partitions=4)
     task.query = run
     kept, files, evicted = [], [], 0
-    for sources in even(rows, 30):  # of 20 rows
+    for sources in even(rows, 30):  # 20 rows each
         _, figures = run.micro_batch(sources, rng)
         kept.append(figures["window_rows"])
         evicted += figures["evicted_rows"]
@@ -366,7 +366,7 @@ def test_what_is_kept_is_bounded(how: str, scope: Any, tmp_path: Path, task: Any
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("scope", ["combined", pytest.param("per_stream", marks=pytest.mark.slow)])
 def test_many_cells_keep_no_more_than_few(scope: Any, tmp_path: Path, task: Any) -> None:
-    """Runs are merged up to a slide of the stream, of which each cell has a few rows."""
+    """Runs are merged up to a slide of the whole stream, of which each cell has only a few rows."""
     rng = random.Random(0)
     tables = stream(rng, 160, "left_row"), stream(rng, 160, "right_row")
     bounds = window(rows=40, slide=20, scope=scope)
@@ -380,7 +380,7 @@ def test_many_cells_keep_no_more_than_few(scope: Any, tmp_path: Path, task: Any)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_a_limit(how: str, tmp_path: Path, task: Any) -> None:
-    """Cells emit no fewer results, though attempts are lost; then they drop what arrives."""
+    """Cells emit at least `limit` results, even if attempts are lost; then they drop arriving rows."""
     rng, limit = seeded(how), 25
     tables = stream(rng, 60, "left_row"), stream(rng, 60, "right_row")
     run = query(tables, "l.k = r.k", how, window(rows=40), tmp_path, cells=3)

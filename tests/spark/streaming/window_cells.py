@@ -1,4 +1,4 @@
-"""A windowed join of streams without Spark: its cells run in turn, on micro-batches that a test makes up."""
+"""A windowed join of streams without Spark: its cells run in turn, on micro-batches defined by a test."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from dovetail.storage import segments
 from dovetail.window import Window
 
 Tables = tuple[pa.Table, pa.Table]
-"""With the number of each row as left_row or right_row."""
+"""Tables with row numbers in the column left_row or right_row."""
 
 
 def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Spark's part, to be given the `query` whose tasks run."""
+    """Takes the role of Spark; needs the `query` whose tasks run."""
     running = SimpleNamespace(query=None)
     monkeypatch.setattr("pyspark.TaskContext", SimpleNamespace(get=lambda: running.query))
     for module in (window_join, as_of_join, cell_state):
@@ -44,7 +44,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for kept in ("_mapped", "_made"):
         monkeypatch.setattr(segments, kept, OrderedDict())
     monkeypatch.setattr(segments, "_verified", {})
-    monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
+    monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and tests do not lose power
     return running
 
 
@@ -92,7 +92,7 @@ class Query:
     batch_id: int = 0
     partition: int = 0
     manifests: dict[int, str] = field(default_factory=dict)
-    timers: dict[int, list[int]] = field(default_factory=dict)  # by cell, where they go by the watermark
+    timers: dict[int, list[int]] = field(default_factory=dict)  # by cell, if they depend on the watermark
 
     def getLocalProperty(self, name: str) -> str:
         return str(self.batch_id) if name == "streaming.sql.batchId" else "query"
@@ -109,13 +109,13 @@ class Query:
             batches = table.to_batches(max_chunksize=rng.choice([1, 4, 100]))
             pack = self.join.packer(side)
             packed += [row for batch in pack(iter(batches)) for row in batch.to_pylist()]
-        rng.shuffle(packed)  # a shuffle keeps no order
+        rng.shuffle(packed)  # a shuffle does not preserve order
         found: Results = Counter()
         figures = dict.fromkeys(FIGURES, 0)
         handles = {label: Handle(text, list(self.timers.get(label, ()))) for label, text in self.manifests.items()}
         clock: Any = Clock(0, watermark_ms)
         fed = {row["cell"] for row in packed}
-        for label in [*sorted(fed), *sorted(self.manifests)]:  # those that timers call come last
+        for label in [*sorted(fed), *sorted(self.manifests)]:  # cells called by timers come last
             handle = handles.setdefault(label, Handle())
             processor = CellProcessor(self.join)
             processor.start(handle, handle)  # type: ignore[arg-type]

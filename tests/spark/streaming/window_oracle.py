@@ -1,12 +1,12 @@
 """The definition of a windowed join of streams, row by row.
 
 Sources (partitions of the left stream, then of the right one) take turns, one row each. A pair is a result when its
-later row arrives, if both rows are in the window then. Rows without a partner are known when their window has closed;
-in windows of time, late rows are not used, and a row without a time has no window to wait for. A row is late if it is
-behind the horizon of the micro-batches before its own. Where both inputs have watermarks, that is Spark's: rows of the
-micro-batches before give one its watermark, and rows are late by the watermark of the last one. Where the condition
-bounds event time, it is the window: rows wait for as long as its limits say, and only inputs with a watermark have late
-rows.
+later row arrives, if both rows are in the window then. Rows without a partner are emitted when their window has closed.
+In time windows, late rows are ignored, and a row without a time does not wait. A row is late if it is behind the
+horizon of the micro-batches before its own. If both inputs have watermarks, the horizon is Spark's: the watermark of a
+micro-batch comes from the rows before it, and rows are late if behind the watermark of the previous micro-batch. If the
+condition bounds event time, it defines the window: rows are kept as long as its limits require, and only inputs with a
+watermark have late rows.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 
 from dovetail.window import Window
 
-Source = tuple[int, Sequence[int]]  # the side, and the numbers of its rows
-Times = tuple[Sequence[int | None], Sequence[int | None]]  # microseconds of each row of each side
+Source = tuple[int, Sequence[int]]  # a side, and the numbers of its rows
+Times = tuple[Sequence[int | None], Sequence[int | None]]  # event time in microseconds of each row, by side
 Holds = Callable[[Any, Any], Any]  # whether rows match: a row number of one side, an array of them of the other
-Results = Counter[tuple[int | None, int | None]]  # left row, right row; None where there is none
+Results = Counter[tuple[int | None, int | None]]  # left row, right row; None for no row
 PRESERVED = {
     "left": (0,),
     "right": (1,),
     "full": (0, 1),
     "left_anti": (0,),
-}  # sides whose rows appear without a partner
+}  # sides whose rows are emitted without a partner
 
 
 @dataclass
@@ -41,14 +41,14 @@ class WindowOracle:
     holds: Holds
     times: Times | None = None
     late_rows: int = 0
-    seen: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))  # rows of each side, not the late ones
-    gone: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))  # of them, by limits of event time
+    seen: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))  # rows of each side, except late ones
+    gone: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))  # rows expired by limits of event time
     timeless: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
-    places: dict[tuple[int, int], int] = field(default_factory=dict)  # number of the arrival
+    places: dict[tuple[int, int], int] = field(default_factory=dict)  # position in the order of arrival
     arrived: int = 0
-    newest: list[int | None] = field(default_factory=lambda: [None, None])  # event time of each side
+    newest: list[int | None] = field(default_factory=lambda: [None, None])  # newest event time of each side
     horizon: int | None = None
-    watermark_ms: int = 0  # of the last micro-batch, where both inputs have one
+    watermark_ms: int = 0  # of the last micro-batch, if both inputs have one
     partnered: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
     closed: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
 
@@ -106,8 +106,8 @@ class WindowOracle:
         return np.array(rows, np.int64)
 
     def _leave(self) -> None:
-        """Rows leave by the watermark of their micro-batch. An input without a watermark of its own has no late rows,
-        but finds only what is still there."""
+        """Drop rows by the watermark of their micro-batch. An input without its own watermark has no late rows, but its
+        rows only find partners that are still kept."""
         for side, rows in enumerate(self.seen):
             self.gone[side].extend(row for row in rows if self._is_over(side, row))
             rows[:] = [row for row in rows if not self._is_over(side, row)]
@@ -133,7 +133,7 @@ class WindowOracle:
             self.horizon = self._horizon()
 
     def _horizon(self) -> int | None:
-        """What both sides allow: one with a watermark is as far as its own rows, one without as the rows of both."""
+        """The minimum over both sides; a side with a watermark uses its own rows, otherwise the rows of both."""
         ends = []
         for side, watermark in enumerate(self.window.watermarks):
             newest = self._newest([0, 1] if watermark is None else [side])
@@ -146,7 +146,7 @@ class WindowOracle:
         return [time for side in sides if (time := self.newest[side]) is not None]
 
     def _is_over(self, side: int, row: int) -> bool:
-        """Whether this row is in no window with a row to come."""
+        """Whether no future row can be in a window with this row."""
         if self.times is not None:
             time = self.times[side][row]
             if self.window.limits is not None:

@@ -27,7 +27,7 @@ class Query(NamedTuple):
     right: pa.Table
     on: str
     holds: Holds
-    size: dict[str, Any]  # of the window, as dovetail.window takes it
+    size: dict[str, Any]  # of the window, as keyword arguments of dovetail.window
 
     @property
     def window(self) -> Window:
@@ -43,7 +43,7 @@ class Query(NamedTuple):
 
 
 def read(name: str, rows: int) -> Query:
-    """A query over this many rows of each stream; skips the test where the data is not there."""
+    """A query over this many rows of each stream; skips the test if the data is missing."""
     try:
         return QUERIES[name](rows)
     except SkipTest as missing:
@@ -94,4 +94,4 @@ def _numbered(table: pa.Table, name: str) -> pa.Table:
 
 
 def _column(table: pa.Table, name: str) -> Any:
-    return np.asarray(table[name].cast(pa.float64()))  # NaN, which is less and more than nothing, for null
+    return np.asarray(table[name].cast(pa.float64()))  # NaN for null: comparisons with it are false
