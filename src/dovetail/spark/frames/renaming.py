@@ -16,7 +16,9 @@ _splitters: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by the gateway 
 
 def by_position(frame: DataFrame, first: int = 0) -> DataFrame:
     """The same columns, named c0, c1, …, from the first number on."""
-    return renamed(frame, [position_name(first + i) for i in range(len(frame.columns))])
+    columns = frame.columns
+    names = [position_name(first + place) for place in range(len(columns))]
+    return frame if names == columns else renamed(frame, names)
 
 
 def position_name(position: int) -> str:
