@@ -176,7 +176,7 @@ def kill_in_multijoins(place: Path, kind: str) -> None:
         several = dovetail.multijoin(inputs, on, **options)
         harm = partial(kill_one, spark, place, kind)
         found = run_stream(several, files / "joined", state, harm, names=names, ends=True)
-        assert found == expected
+        assert found == expected, differences(found, expected)
 
 
 def kill_along_the_diagonal(place: Path, kind: str) -> None:
@@ -240,6 +240,12 @@ def run_stream(
     else:
         query.awaitTermination()
     return counted(joined.sparkSession.read.parquet(str(out)), names)
+
+
+def differences(found: Counter[Any], expected: Counter[Any]) -> str:
+    missing, more = expected - found, found - expected
+    rows = f"{missing.total()} of {expected.total()} rows are missing, {more.total()} too many"
+    return f"{rows}: {[*missing][:3]}, {[*more][:3]}"
 
 
 def is_done(query: StreamingQuery, batch: int) -> bool:
