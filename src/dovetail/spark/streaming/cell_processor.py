@@ -3,7 +3,7 @@
     manifest of the last micro-batch --> operator --> rows of this one, or a timer --> results, figures, manifest
 
 Kinds of cells differ: see stream_cell.py and window_cell.py. The results of a cell are committed with the micro-batch.
-Another attempt may do more background work, or less.
+All attempts at it emit the same rows.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
     frame  --SQL of end=--> add_end_column  --marker rows are not packed--> tell_ends: a message to all cells
 
 With end="source", the column comes from a Dovetail source under a reserved name, and is removed from results.
+
+With end="available", there are no marker rows: the first micro-batch without input ends all inputs. A cell cannot tell
+that from a micro-batch whose rows visit other cells, so a message tells all cells that there is input.
 """
 
 from __future__ import annotations
@@ -20,9 +23,16 @@ from dovetail.errors import InputError
 from dovetail.spark.exchange.packing import ARROW_PACKED, Rewrite
 from dovetail.spark.session.options import SOURCE
 from dovetail.spark.sources.columns import END
+from dovetail.spark.worker_python import is_connect
 
 MARK = "__dovetail_end"
-LAST = 2**62  # the sequence number of the message among packed rows: after all of them
+LAST = 2**62  # the sequence number of a message among packed rows: after all of them
+NEWS = -1  # instead of the number of an input: the micro-batch has input
+NARROW = {
+    *("StreamingRelation", "StreamingRelationV2", "Project", "Filter", "SubqueryAlias", "View", "EventTimeWatermark"),
+    *("CollectMetrics", "Generate", "Union", "PythonMapInArrow", "MapInArrow", "MapInPandas"),
+}
+"""Operators of Spark's plans whose tasks run only if their source has rows to read."""
 
 
 def add_end_column(frame: DataFrame, names: Sequence[str], ends: str, which: str, *, trusted: bool) -> DataFrame:
@@ -56,12 +66,50 @@ def tell_ends(pack: Rewrite, number: int, labels: list[int]) -> Rewrite:
 
         yield from pack(rows())
         if ended:
-            size = len(labels)
-            columns = [pa.array(labels, pa.int32()), pa.array([number] * size, pa.int8())]
-            columns += [pa.array([LAST] * size, pa.int64()), pa.nulls(size, pa.binary())]
-            yield pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
+            yield _to_all(labels, number)
 
     return pack_and_tell
+
+
+def tell_news(pack: Rewrite, labels: list[int], frame: DataFrame) -> Rewrite:
+    """A message to all cells if there is input. It may have no rows that are joined, if the frame filters them."""
+    has_news = _runs_only_with_input(frame)
+
+    def pack_and_tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        news = has_news
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            nonlocal news
+            for batch in batches:
+                news = news or batch.num_rows > 0
+                yield batch
+
+        yield from pack(rows())
+        if news:
+            yield _to_all(labels, NEWS)
+
+    return pack_and_tell
+
+
+def _runs_only_with_input(frame: DataFrame) -> bool:
+    """Whether tasks for this frame run only if its sources have rows to read. After a shuffle, they always run."""
+    if is_connect(frame.sparkSession):
+        return False  # the plan is not visible
+    plans = [frame._jdf.queryExecution().analyzed()]
+    while plans:
+        plan = plans.pop()
+        if plan.nodeName() not in NARROW:
+            return False
+        children = plan.children()
+        plans += [children.apply(i) for i in range(children.size())]
+    return True
+
+
+def _to_all(labels: list[int], number: int) -> pa.RecordBatch:
+    size = len(labels)
+    columns = [pa.array(labels, pa.int32()), pa.array([number] * size, pa.int8())]
+    columns += [pa.array([LAST] * size, pa.int64()), pa.nulls(size, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
 
 
 def without_ends(joined: DataFrame, sources: Sequence[str]) -> DataFrame:

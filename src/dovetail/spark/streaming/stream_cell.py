@@ -1,19 +1,23 @@
 """A cell of a streaming join without a window: one operator, one micro-batch at a time.
 
-    rows arrived        arrive, then end the inputs with a marker row; react in the remaining time
+    rows arrived        arrive, then end the inputs with a marker row; react in slices
     a timer expired     no input for this cell: react in slices until there is no pending work; then report every second
                         that the cell waits, without loading its state
     all inputs ended    react in the same way, then clean up; the cell is finished
     limit reached       arriving rows are dropped; the cell is finished
 
 Timers are used by operators with deferred work, and by streams that end, to distinguish the end from a stall. They
-expire in every micro-batch, with or without input for other cells. pace.py decides how long a cell reacts.
+expire in every micro-batch, with or without input for other cells. pace.py decides how much a cell reacts.
+
+All attempts at a micro-batch emit the same rows: rows arrive in the same order, and background work is counted, not
+timed. When an executor is lost, a task may complete twice, and Spark may keep the rows of one attempt and the state of
+the other.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -24,14 +28,15 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import HEARTBEAT_S, Estimate
 from dovetail.core.rows import Arrival, Side, Stall
 from dovetail.estimation.estimate import CONFIDENCE
-from dovetail.operators.protocol import Resumable, Usage
+from dovetail.execution.driver import Found
+from dovetail.operators.protocol import Usage
 from dovetail.spark.exchange.packing import from_bytes
 from dovetail.spark.streaming.cell import Cell
-from dovetail.spark.streaming.pace import Pace
+from dovetail.spark.streaming.end_of_stream import NEWS
+from dovetail.spark.streaming.pace import Call, Pace
+from dovetail.spark.streaming.pack_order import packs_in_order
 from dovetail.spark.streaming.stream_join import StreamJoin
-from dovetail.storage.blocks import BlockStore
 
-REST_S = 5.0  # per micro-batch, after all inputs have ended: no arriving row has to wait then
 HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
 
 
@@ -60,18 +65,18 @@ class StreamCell(Cell[StreamJoin]):
     def is_waiting(self) -> bool:
         return not self._more and not self._join.setting.ends_when_idle
 
-    def open(self, blocks: BlockStore) -> Resumable:
-        self._pace.begin(time.time(), self._join.cells_per_core)
-        return super().open(blocks)
-
     def run(self, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pa.RecordBatch]:
+        began = time.time()
+        arrived = 0
         if rows is not None:
-            yield from self._arrive(rows)
+            arrived = yield from self._arrive(rows)
             self._more = True
         elif self._join.setting.ends_when_idle:
             self._end(range(self._join.inputs))
-        yield from self._react()
-        self._pace.end(time.time(), self._more)
+        reacts = time.time()
+        units = yield from self._react(arrived)
+        call = Call(began, arrived, reacts - began, units, time.time() - reacts, self._more)
+        self._pace = self._pace.after(call, self._join.cells_per_core)
 
     def next_timer(self, now: int) -> int | None:
         return now + (1 if self._more else HEARTBEAT_MS)
@@ -90,40 +95,43 @@ class StreamCell(Cell[StreamJoin]):
     def figures(self) -> dict[str, int]:
         return super().figures() | {"reactive": self.reactive, "finished": int(self.is_over)}
 
-    def _arrive(self, rows: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
-        """Join arriving rows, then end inputs: a marker may come before rows of another partition."""
-        ends = set()
-        for frame in rows:
-            for number, payload in zip(frame["side"], frame["payload"], strict=True):
-                if payload is None:
-                    ends.add(int(number))
-                else:
-                    batch = from_bytes(payload)
-                    if self._arrived is not None:
-                        self._arrived[number] += batch.num_rows
-                    yield from self._rows(self._driver.handle(Arrival(int(number), batch)))
+    def _arrive(self, rows: Iterator[pd.DataFrame]) -> Generator[pa.RecordBatch, None, int]:
+        """Join arriving rows, then end inputs. Returns the number of rows."""
+        ends, arrived = set(), 0
+        for _, number, payload in packs_in_order(rows, self._join.pack_bytes):
+            if payload is not None:
+                batch = from_bytes(payload)
+                arrived += batch.num_rows
+                if self._arrived is not None:
+                    self._arrived[number] += batch.num_rows
+                yield from self._rows(self._driver.handle(Arrival(number, batch)))
+            elif number != NEWS:
+                ends.add(number)
         self._end(ends)
+        return arrived
 
-    def _react(self) -> Iterator[pa.RecordBatch]:
-        """Do a slice of pending work. If there is none and all inputs have ended, clean up."""
-        now, join = time.time(), self._join
-        deadline = self._pace.deadline(now, join.setting.latency_s, join.cells_per_core)
-        if all(self.ended):
-            deadline = now + REST_S
-        over = False
+    def _react(self, arrived: int) -> Generator[pa.RecordBatch, None, int]:
+        """Do a slice of pending work. If none is left and all inputs have ended, clean up. Returns the units done."""
+        join, ended = self._join, all(self.ended)
+        most = self._pace.units_in_slice(join.setting.latency_s, join.cells_per_core, arrived)
+        if ended:
+            most = self._pace.units_at_rest()
+        units = 0
 
-        def is_over() -> bool:
-            nonlocal over
-            over = time.time() > deadline
-            return over
+        def counted() -> Iterator[Found]:
+            nonlocal units
+            for found in self._driver.handle(Stall(most)):
+                units += 1
+                yield found
+                del found
 
-        yield from self._rows(self._driver.handle(Stall(None, is_over)))
-        if over:
-            return
-        self._more = False
-        if all(self.ended) and not self.is_over:
-            yield from self._rows(self._driver.clean_up())
-            self.is_over = True
+        yield from self._rows(counted())
+        if units < most:
+            self._more = False
+            if ended and not self.is_over:
+                yield from self._rows(self._driver.clean_up())
+                self.is_over = True
+        return units
 
     def _end(self, numbers: Iterable[int]) -> None:
         """End these inputs. Background work finds the remaining results."""

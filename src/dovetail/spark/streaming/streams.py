@@ -11,7 +11,7 @@ the next manifest (cell_state.py). One processor runs all cells (cell_processor.
 stream_cell.py, and for windows in window_cell.py.
 
 `end` recognises each input's end-of-stream marker row. Marker rows are not joined; they notify all cells that their
-input has ended.
+input has ended (end_of_stream.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dovetail.core.figures import FIGURES, FORMER
 from dovetail.errors import PlanError
 from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes
 from dovetail.spark.session.workers import freeze_modules
-from dovetail.spark.streaming.end_of_stream import tell_ends
+from dovetail.spark.streaming.end_of_stream import tell_ends, tell_news
 from dovetail.spark.streaming.processor import Processor
 from dovetail.spark.streaming.starting import marked
 from dovetail.spark.streaming.state_dir import cap_arrow_batch_bytes
@@ -48,6 +48,8 @@ def join_streams(frames: Sequence[DataFrame], join: CellJoin, schema: StructType
         pack = join.packer(number)
         if join.setting.has_ends:
             pack = tell_ends(pack, number, join.labels)
+        if join.setting.ends_when_idle:
+            pack = tell_news(pack, join.labels, frame)
         packed.append(frame.mapInArrow(_small(pack) if join.keeps_to_memory else pack, PACKED))
     joined = (
         reduce(DataFrame.unionAll, packed)
