@@ -27,7 +27,7 @@ def repeat(cases: int) -> int:
 
 
 CASES = int(os.environ.get("DOVETAIL_FUZZ_CASES", repeat(2000)))
-KILLS = int(os.environ.get("DOVETAIL_TEST_KILLS", "10"))
+KILLS = int(os.environ.get("DOVETAIL_TEST_KILLS", "4"))
 """Kills per kind of streaming join, in tests that kill repeatedly."""
 EXAMPLES = repeat(100)
 """Hypothesis examples per test."""

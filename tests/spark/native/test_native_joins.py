@@ -9,6 +9,7 @@ from functools import reduce
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,9 +24,19 @@ pytestmark = pytest.mark.spark
 
 ROWS = 60
 START = datetime(2024, 10, 27)  # summer time ends on this day in many zones
-SCHEMA = (
-    "id int, k int, x double, y double, n bigint, m bigint, d decimal(12,3), day date, at timestamp, wall timestamp_ntz"
-)
+SCHEMA = {
+    "id": (pa.int32(), "int"),
+    "k": (pa.int32(), "int"),
+    "x": (pa.float64(), "double"),
+    "y": (pa.float64(), "double"),
+    "n": (pa.int64(), "bigint"),
+    "m": (pa.int64(), "bigint"),
+    "d": (pa.decimal128(12, 3), "decimal(12,3)"),
+    "day": (pa.date32(), "date"),
+    "at": (pa.timestamp("us", "UTC"), "timestamp"),
+    "wall": (pa.timestamp("us"), "timestamp_ntz"),
+}
+IN_SPARK = ", ".join(f"{name} {kind}" for name, (_, kind) in SCHEMA.items())
 FLOATS = [0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1e300, -1e300, 1e-300, None]
 LONGS = [0, -1, 2**61, -(2**61), 2**53 + 1, None]  # chosen so that differences do not overflow
 
@@ -52,10 +63,11 @@ BANDS = [
     "abs(l.x - r.x) <= 2 AND abs(l.y - r.y) <= 3",
     "sqrt(pow(l.x - r.x, 2) + pow(l.y - r.y, 2)) <= 2.5",
 ]
+SAMPLES = [20, 2, 4096]
 HOW = ["inner", "left", "right", "left_semi", "left_anti"]
 
 
-def table(spark: SparkSession, rng: Random, scale: float) -> DataFrame:
+def random_table(rng: Random, scale: float) -> pa.Table:
     """Rows with long and short intervals, and with every value that is hard to place on an axis."""
 
     def number() -> float | None:
@@ -73,7 +85,12 @@ def table(spark: SparkSession, rng: Random, scale: float) -> DataFrame:
         at = None if rng.random() < 0.1 else START + timedelta(minutes=rng.randrange(0, 600))
         price = None if rng.random() < 0.1 else Decimal(rng.randrange(-9000, 9000)) / 1000
         rows.append((row, rng.randrange(4), x, y, n, m, price, date(2024, 10, 20 + rng.randrange(9)), at, at))
-    return spark.createDataFrame(rows, SCHEMA)
+    columns = zip(*rows, strict=True)
+    return pa.table({name: pa.array(next(columns), kind) for name, (kind, _) in SCHEMA.items()})
+
+
+def table(spark: SparkSession, rng: Random, scale: float) -> DataFrame:
+    return spark.createDataFrame(random_table(rng, scale), IN_SPARK)
 
 
 def answers(joined: DataFrame, number: int) -> DataFrame:
@@ -91,11 +108,8 @@ def cases() -> list[tuple[str, str]]:
     return [(on, how) for on in [*IN_INTERVAL, *OVERLAPS, *BANDS] for how in kinds.get(on, HOW)]
 
 
-def native(left: DataFrame, right: DataFrame, on: str, how: str, sampled: int) -> DataFrame:
-    """A join planned with a small sample, so that most values are outside the sampled range."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling.sample_sides, "__defaults__", (sampled, (None, None)))
-        return dovetail.join(left, right, on, how, algorithm="native")
+def native(left: DataFrame, right: DataFrame, on: str, how: str) -> DataFrame:
+    return dovetail.join(left, right, on, how, algorithm="native")
 
 
 def by_nested_loop(left: DataFrame, right: DataFrame, on: str, how: str) -> DataFrame:
@@ -106,8 +120,12 @@ def by_nested_loop(left: DataFrame, right: DataFrame, on: str, how: str) -> Data
     return left.join(other.hint("broadcast"), F.expr(text), how)
 
 
-def collected(joined: list[DataFrame]) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(row) for row in reduce(DataFrame.unionAll, joined).collect())
+def collected(joined: list[DataFrame], sampled: int | None = None) -> Counter[tuple[Any, ...]]:
+    """Joins are planned when they run. With a small sample, most values are outside the sampled range."""
+    with pytest.MonkeyPatch.context() as patch:
+        if sampled is not None:
+            patch.setattr(sampling.sample_sides, "__defaults__", (sampled, (None, None)))
+        return Counter(tuple(row) for row in reduce(DataFrame.unionAll, joined).collect())
 
 
 def of_case(found: Counter[tuple[Any, ...]], number: int) -> dict[tuple[Any, ...], int]:
@@ -123,9 +141,9 @@ def test_equals_spark(spark: SparkSession) -> None:
     plain: list[DataFrame] = []
     for number, (on, how) in enumerate(asked):
         left, right = table(spark, rng, rng.choice([0.1, 1, 100])), table(spark, rng, 1)
-        ours.append(answers(native(left, right, on, how, rng.choice([2, 20, 4096])), number))
+        ours.append(answers(native(left, right, on, how), number))
         plain.append(answers(by_nested_loop(left, right, on, how), number))
-    found, known = collected(ours), collected(plain)
+    found, known = collected(ours, rng.choice(SAMPLES)), collected(plain)
     for number, case in enumerate(asked):
         assert of_case(found, number) == of_case(known, number), case
 
@@ -139,17 +157,18 @@ def test_equals_kernels(spark: SparkSession, turn: int) -> None:
     ours: list[DataFrame] = []
     known: Counter[tuple[Any, ...]] = Counter()
     for number, (on, how) in enumerate(asked):
-        left, right = table(spark, rng, rng.choice([0.1, 1, 100])), table(spark, rng, 1)
+        left, right = random_table(rng, rng.choice([0.1, 1, 100])), random_table(rng, 1)
         empty = rng.choice(["neither"] * 8 + ["left", "right"])
-        left, right = (frame.limit(0) if side == empty else frame for side, frame in (("left", left), ("right", right)))
-        ours.append(answers(native(left, right, on, how, rng.choice([2, 20, 4096])), number))
-        joined = dovetail.join(left.toArrow(), right.toArrow(), on, how)
+        left, right = (rows.slice(0, 0) if side == empty else rows for side, rows in (("left", left), ("right", right)))
+        frames = [spark.createDataFrame(rows, IN_SPARK) for rows in (left, right)]
+        ours.append(answers(native(*frames, on, how), number))
+        joined = dovetail.join(left, right, on, how)
         ids = joined["id_right"].to_pylist() if "id_right" in joined.column_names else [None] * joined.num_rows
         known += Counter((number, mine, theirs) for mine, theirs in zip(joined["id"].to_pylist(), ids, strict=True))
     before = str(spark.conf.get("spark.sql.adaptive.enabled"))
     spark.conf.set("spark.sql.adaptive.enabled", str(turn % 2 == 0).lower())
     try:
-        found = collected(ours)
+        found = collected(ours, SAMPLES[turn % 3])
     finally:
         spark.conf.set("spark.sql.adaptive.enabled", before)
     for number, case in enumerate(asked):

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.effort import KILLS
+from tests.seed import seeded
 from tests.spark.streaming import recovery_job, window_queries
 from tests.spark.streaming.killing import Job
 from tests.spark.streaming.micro_batches import micro_batches
@@ -221,7 +222,7 @@ def test_a_killed_driver_and_killed_workers(kind: str, job: Job, spark: SparkSes
 @pytest.mark.parametrize("kind", WORK)
 def test_many_kills(kind: str, job: Job, spark: SparkSession) -> None:
     """Kill the driver and the workers in turn, DOVETAIL_TEST_KILLS times."""
-    rng = random.Random(2)
+    rng = seeded("kills", kind)
     work = WORK[kind]()
     write(job.place, work, files=4 * KILLS)
     for kills in range(0, KILLS, 2):
