@@ -14,7 +14,7 @@ from tests.condition.schemas import LEFT, RIGHT
 from tests.effort import some
 
 import dovetail
-from dovetail.condition import Call, Column, Expression, Literal, Opaque, parse, read_sql, text_of
+from dovetail.condition import Call, Column, Expression, Literal, Opaque, parse, read_sql, text_of, unqualified
 from dovetail.condition.dialect import DIALECT
 from dovetail.condition.sql import parse_text, with_columns
 from dovetail.condition.translate import Translator
@@ -198,6 +198,12 @@ def test_opaque_text_is_respelled() -> None:
             assert with_columns(b, lambda c: f"<{c.name}>") == "concat_ws('l.x', <s>, <a b>)"
         case other:
             raise AssertionError(other)
+
+
+def test_qualifiers_of_spark_are_removed() -> None:
+    text = "trips.k IS NULL AND spark_catalog.default.trips.`a b` > 1.5D AND trips.pair.a = 'trips.k' AND k.trips > 1"
+    names = {("trips", "k"), ("spark_catalog", "default", "trips", "a b"), ("trips", "pair"), ("k",)}
+    assert unqualified(text, names) == "k IS NULL AND `a b` > 1.5D AND pair.a = 'trips.k' AND k.trips > 1"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ from dovetail.condition.predicates import (
     Strategy,
 )
 from dovetail.condition.render import condition_text, describe, spark_sql, text_of
-from dovetail.condition.sql import read_predicate, read_sql, too_deep
+from dovetail.condition.sql import read_predicate, read_sql, too_deep, unqualified
 from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
 from dovetail.request import PolarsCondition
@@ -228,4 +228,5 @@ __all__ = [
     "sides_of",
     "spark_sql",
     "text_of",
+    "unqualified",
 ]

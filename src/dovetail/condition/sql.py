@@ -10,7 +10,7 @@ sqlglot parses the clauses between them, and the pieces are combined into trees 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -109,6 +109,30 @@ def joined_quotes(tokens: list[Token], text: str) -> list[Token]:
         else:
             joined.append(token)
     return joined
+
+
+def unqualified(text: str, columns: Collection[Sequence[str]]) -> str:
+    """SQL text in which `trips.k` is `k`. `columns`: qualified names, in parts, as the text writes them."""
+    kept, done = "", 0
+    tokens = DIALECT.tokenize(text)
+    place = 0
+    while place < len(tokens):
+        chain = _dotted(tokens, place)
+        known = [len(name) for name in columns if tuple(name) == tuple(part.text for part in chain[: len(name)])]
+        if known:
+            kept += text[done : chain[0].start]
+            done = chain[max(known) - 1].start
+        place += max(1, 2 * len(chain) - 1)
+    return kept + text[done:]
+
+
+def _dotted(tokens: Sequence[Token], place: int) -> list[Token]:
+    """The names of `a.b.c` that begin at a place."""
+    chain = [tokens[place]]
+    while place + 2 < len(tokens) and tokens[place + 1].token_type is TokenType.DOT:
+        place += 2
+        chain.append(tokens[place])
+    return chain
 
 
 def _touch(first: Token, second: Token) -> bool:

@@ -18,8 +18,9 @@ from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import InputFacts
 from dovetail.request import Request
 from dovetail.spark.batch.aggregates import aggregate_tables
-from dovetail.spark.batch.counts import ROWS, count_here, count_in_tasks, rows_of
+from dovetail.spark.batch.counts import ROWS, count_in_tasks, rows_of
 from dovetail.spark.batch.ordering import order_keys, ordered_steps
+from dovetail.spark.batch.small_files import count_here
 from dovetail.spark.batch.spark_join import by_spark
 from dovetail.spark.batch.tables import plan_cells, plan_without_workers
 from dovetail.spark.best.choice import plan_best_frames

@@ -59,3 +59,10 @@ def test_few_long_rows_that_no_sample_has_are_not_copied_a_million_times() -> No
     assert 100 * usual.number > 50_000_000
     assert 100 * wary.number < 10_000_000
     assert wary.copies > usual.copies
+
+
+def test_an_infinite_row_in_the_sample_does_not_hide_long_ones() -> None:
+    counts = np.zeros(len(LENGTHS), np.int64)
+    counts[np.searchsorted(LENGTHS, 1e9)] = 100
+    ends = np.array([0.0, 5.0, np.inf, -np.inf, -np.inf]), np.array([10.0, np.inf, np.inf, -np.inf, 7.0])
+    assert Lengths(counts, 1.0).unseen_copies(*ends, 1.0, 50) == 100 * 50

@@ -31,12 +31,13 @@ from dovetail.request import Request
 from dovetail.routing import Task, choose_router, in_tasks, one_bucket
 from dovetail.routing.routers import HashRouter, Router, UnionRouter
 from dovetail.spark.batch.cell import cells_at_rest, limit_task, operator_cells
+from dovetail.spark.batch.small_files import plan_here
 from dovetail.spark.batch.spark_join import by_spark, join_by_spark
 from dovetail.spark.exchange.arrow_tasks import map_in_arrow
 from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.exchange.packing import PACKED, Rewrite, packer
 from dovetail.spark.frames.binding import Bound, after_join, bind_frames
-from dovetail.spark.frames.file_rows import FileRows, file_rows
+from dovetail.spark.frames.file_rows import Files, for_tasks, plain_files
 from dovetail.spark.frames.planned import FrameJoin, Inputs, Planned
 from dovetail.spark.frames.sampling import measured_row_bytes, sample_by_spark, sample_sides
 from dovetail.spark.frames.schemas import carried_schema, parts_of, result_fields
@@ -66,7 +67,7 @@ class Look(NamedTuple):
     samples: Samples | None
     tasks: int
     listed: bool = True  # whether listing pairs is part of the work
-    files: tuple[FileRows | None, FileRows | None] = (None, None)  # files that tasks read themselves
+    files: Files = (None, None)  # files that tasks read themselves
 
 
 def unique_side(how: JoinType) -> Side | None:
@@ -82,7 +83,7 @@ class Routed:
     router: Router
     task_of: list[int]
     first: Side  # the smaller side: it comes first and is kept in memory
-    files: tuple[FileRows | None, FileRows | None] = (None, None)
+    files: Files = (None, None)
 
     @property
     def labels(self) -> list[int]:
@@ -105,10 +106,15 @@ def bind_tables(request: Request, inputs: Inputs) -> Bound:
     return bind_frames(request.on, *inputs, request.trusted)
 
 
-def look_at(bound: Bound, plan: JoinPlan, request: Request, listed: bool = True) -> tuple[JoinPlan, Look]:
-    """Sample both sides, and decide on the number of tasks. `listed`: pairs are listed, not only counted."""
+def look_at(
+    bound: Bound, plan: JoinPlan, request: Request, listed: bool = True, files: Files | None = None
+) -> tuple[JoinPlan, Look]:
+    """Sample both sides, and decide on the number of tasks. `listed`: pairs are listed, not only counted.
+
+    `files`: of both sides, if they are known.
+    """
     partitions = shuffle_partitions(bound.frames[0])
-    files = file_rows(bound.frames)
+    files = for_tasks(plain_files(bound.frames) if files is None else files)
     plan = replace(plan, read=_reading(files))
     if not request.sample:
         return plan, Look(None, request.cells or min(partitions, FEWEST_TASKS), listed, files)
@@ -117,7 +123,7 @@ def look_at(bound: Bound, plan: JoinPlan, request: Request, listed: bool = True)
     return plan, Look(samples, request.cells or tasks_for(bound, plan, partitions, listed), listed, files)
 
 
-def _reading(files: tuple[FileRows | None, FileRows | None]) -> str:
+def _reading(files: Files) -> str:
     read = [side.alias for side in Side if files[side] is not None]
     return f"tasks read the Parquet files of {' and '.join(read)}" if read else ""
 
@@ -203,7 +209,11 @@ def plan_cells(asked: FrameJoin, plan: JoinPlan, whole: FrameJoin | None = None)
         plan = by_spark(asked, plan)
     if plan.operator.name == SPARK:
         return Planned(plan, lambda: join_by_spark(asked, plan))
-    plan, look = look_at(asked.bound, plan, asked.request)
+    files = plain_files(asked.bound.frames)
+    here = plan_here(asked, plan, files)
+    if here is not None:
+        return here
+    plan, look = look_at(asked.bound, plan, asked.request, files=files)
     plan, native = native_if_cheaper(whole or asked, plan, look, only_spark)
     if native is not None:
         return Planned(plan, native.frame)

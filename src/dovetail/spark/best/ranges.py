@@ -83,7 +83,7 @@ def sample_files(
     """
     if any(is_opaque(value) for pair in values for value in pair):
         return None
-    left, right = (plain_files(frame) for frame in bound.frames)
+    left, right = plain_files(bound.frames)
     if left is None or right is None:
         return None
     tables = []

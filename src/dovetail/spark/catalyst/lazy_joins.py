@@ -53,8 +53,8 @@ from dovetail.spark.frames.planned import FrameJoin
 from dovetail.spark.frames.renaming import by_position, joined_names
 from dovetail.spark.frames.result_frames import check_unique, columns_of_result, frame_of_result, joined_request
 from dovetail.spark.frames.sink import remember_plan
+from dovetail.spark.session.settings import plans_at_once
 
-AT_ONCE = "spark.dovetail.joinAtOnce"  # "true": joins are planned at the call of dovetail.join
 STRUCTURAL = {"columns", "suffix", "suffixes", "indicator", "validate", "left_on", "right_on", "trusted"}
 """Options that the plan itself contains."""
 
@@ -75,7 +75,7 @@ def _join_lazily(request: Request) -> DataFrame | None:
         return None
     if left.isStreaming or right.isStreaming or request.algorithm == "diag":
         return None
-    if str(left.sparkSession.conf.get(AT_ONCE, "false")).lower() == "true" or _marked_joins(left.sparkSession) is None:
+    if plans_at_once(left.sparkSession) or _marked_joins(left.sparkSession) is None:
         return None
     request.refuse_outside(Where.FRAMES)
     options = _options(request)

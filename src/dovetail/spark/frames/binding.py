@@ -44,6 +44,7 @@ from dovetail.condition.names import candidates
 from dovetail.condition.sql import parse_text
 from dovetail.condition.types import is_lossless
 from dovetail.core.rows import Side
+from dovetail.planning.statistics import read_columns
 from dovetail.spark.frames.column_names import OWN_ALIASES, Names
 from dovetail.spark.frames.renaming import by_position, joined_names, position_name, renamed
 from dovetail.spark.frames.schemas import (
@@ -113,6 +114,10 @@ class Bound:
             schemas.append(pa.schema([schema.field(i) for i in positions]))
         condition = replace(self.condition, schemas=(schemas[0], schemas[1]))
         return replace(self, condition=condition, frames=(frames[0], frames[1]), extra=(0, 0))
+
+    def only_read(self) -> Bound:
+        """The same with the columns that the condition reads."""
+        return self.with_columns((read_columns(self.condition, Side.LEFT), read_columns(self.condition, Side.RIGHT)))
 
     def row_bytes(self, side: Side) -> int:
         """The estimated size of a row, from its types."""

@@ -58,6 +58,10 @@ class FileRows:
         return _Reader(self.rows, self.filters, self.parts, tuple(columns))
 
 
+Files = tuple[FileRows | None, FileRows | None]
+"""Of both sides; None for a side that is no plain read of files."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Reader:
     """The part that is sent to the tasks."""
@@ -82,21 +86,22 @@ class _Reader:
             yield batch.select(self.columns)
 
 
-def file_rows(frames: tuple[DataFrame, DataFrame]) -> tuple[FileRows | None, FileRows | None]:
-    """Each side as files that tasks can read. None if Spark has to read it."""
-    left, right = (plain_files(frame) for frame in frames)
-    if left is None and right is None:
-        return None, None
-    found = [side.rows for side in (left, right) if side is not None]
-    if not runs_here(frames[0].sparkSession):
-        few = sum(rows.rows for rows in found) < LEAST_ROWS
-        if few or not are_reached(frames[0].sparkSession, found):
-            return None, None
-    return left, right
+def plain_files(frames: tuple[DataFrame, DataFrame]) -> Files:
+    """Each side as files that the driver can read. None if Spark has to read it."""
+    return _plain_files(frames[0]), _plain_files(frames[1])
 
 
-def plain_files(frame: DataFrame) -> FileRows | None:
-    """The files of a DataFrame that reads them unchanged, else None. Does not check that workers can read them."""
+def for_tasks(files: Files) -> Files:
+    """The same, if workers can read these files, too."""
+    found = [side.rows for side in files if side is not None]
+    spark = next((side.spark for side in files if side is not None), None)
+    if spark is None or runs_here(spark):
+        return files
+    few = sum(rows.rows for rows in found) < LEAST_ROWS
+    return (None, None) if few or not are_reached(spark, found) else files
+
+
+def _plain_files(frame: DataFrame) -> FileRows | None:
     try:
         rows, filters = plain_read(frame, MOST_FILES, with_filtered=True)
     except (NotPlainError, DovetailError):

@@ -21,7 +21,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from dovetail.condition import Call, Column, Expression, Literal, columns_of, evaluate, parse
+from dovetail.condition import Call, Column, Expression, Literal, columns_of, evaluate, parse, unqualified
 from dovetail.condition.expression import SIMPLE
 from dovetail.core.addresses import redacted
 from dovetail.errors import ConditionError, DovetailError
@@ -258,12 +258,20 @@ def _number(column: Shown) -> int:
 
 def _read_filter(plan: Any, shown: Shown) -> _Filter:
     read: dict[str, int] = {}
+    qualified: set[tuple[str, ...]] = set()
     for node in shown["condition"]:
         if _kind(node) != "AttributeReference":
             continue
-        if read.setdefault(str(node["name"]), _number(node)) != _number(node):
-            raise NotPlainError(f"it is filtered by two columns called {node['name']}")
-    return _Filter(str(plan.condition().sql()), read)
+        name = str(node["name"])
+        qualified.add((*_parts(node["qualifier"]), name))
+        if read.setdefault(name, _number(node)) != _number(node):
+            raise NotPlainError(f"it is filtered by two columns called {name}")
+    return _Filter(unqualified(str(plan.condition().sql()), qualified), read)
+
+
+def _parts(qualifier: str | list[str]) -> list[str]:
+    """Spark's JSON has a qualifier as the text `[a, b]`. A part with a comma will not be recognised in filters."""
+    return qualifier.strip("[]").split(", ") if isinstance(qualifier, str) else qualifier
 
 
 def _type_of(column: Shown, zone: str) -> pa.DataType:

@@ -77,10 +77,12 @@ class Lengths(NamedTuple):
     counts: Integers  # for each of LENGTHS
     steps: float  # steps of the keys' type per unit of a place
 
-    def unseen_copies(self, lengths: Floats, width: float, number: int) -> float:
-        """Copies of rows longer than all sampled ones. A few long rows may cause most of the copies."""
+    def unseen_copies(self, lows: Floats, highs: Floats, width: float, number: int) -> float:
+        """Copies of rows longer than all finite sampled ones. A few long rows may cause most of the copies."""
         places = LENGTHS / self.steps
-        unseen = places > np.max(lengths, initial=0.0)
+        finite = np.isfinite(lows) & np.isfinite(highs)
+        with np.errstate(over="ignore"):
+            unseen = places > np.max(np.abs(highs[finite] - lows[finite]), initial=0.0)
         return float(self.counts[unseen] @ np.minimum(places[unseen] / width, number))
 
 
@@ -124,7 +126,7 @@ def _cells_of_both(sampled: Sampled, first: float, span: float, width: float) ->
         inside.append(np.cumsum(change[:number]).astype(np.float64) * weight)
         copies += float((ends - begins + 1).sum()) * weight
         if lengths is not None:
-            copies += lengths.unseen_copies(abs(high - low)[known], width, number)
+            copies += lengths.unseen_copies(low[known], high[known], width, number)
     candidates = float(inside[0] @ inside[1]) * sampled.share
     return Cells(first, width, number, (0,), copies, candidates)
 
@@ -156,7 +158,7 @@ def _cells(
     of_point, of_other = sampled.weights
     copies = float((ends - begins + 1).sum()) * of_other
     if most_levels == 1 and (lengths := sampled.by_length[1]) is not None:
-        copies += lengths.unseen_copies(highs - lows, width, number)
+        copies += lengths.unseen_copies(lows, highs, width, number)
     candidates = float(found.sum()) * of_point * of_other * sampled.share
     return Cells(first, width, number, tuple(sorted(levels)), copies, candidates)
 

@@ -7,6 +7,7 @@ import os
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+AT_ONCE = "spark.dovetail.joinAtOnce"  # "true": joins are planned at the call of dovetail.join
 MANY_CORES = 1 << 10  # if their number is unknown
 
 
@@ -20,6 +21,10 @@ def parallelism(spark: SparkSession) -> int:
 
 def shuffle_partitions(frame: DataFrame) -> int:
     return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+
+
+def plans_at_once(spark: SparkSession) -> bool:
+    return str(spark.conf.get(AT_ONCE, "false")).lower() == "true"
 
 
 def ignores_case(spark: SparkSession) -> bool:

@@ -53,12 +53,14 @@ class StreamCell(Cell[StreamJoin]):
         self.usage = Usage(**{field.name: noted.get(field.name, 0) for field in fields(Usage)})
         self.state_bytes = noted.get("state_bytes", 0)
         self._more: bool = noted.get("more", True)  # whether there is work left
-        self._pace = Pace(**noted.get("pace", {}))  # 0.1.0 wrote none
+        self._measured = Pace(**noted.get("pace", {}))  # 0.1.0 wrote none
+        self._pace = Pace(**noted.get("earlier_pace", noted.get("pace", {})))
         self._arrived: list[int] | None = noted.get("arrived")  # rows by input; 0.1 did not count them
 
     def to_json(self) -> dict[str, Any]:
         noted = {"ended": list(self.ended), "more": self._more and not self.is_over, "finished": self.is_over}
-        noted |= {"timer": self.timer, "pace": asdict(self._pace), "arrived": self._arrived}
+        noted |= {"timer": self.timer, "arrived": self._arrived}
+        noted |= {"pace": asdict(self._measured), "earlier_pace": asdict(self._pace)}
         return noted | asdict(self.usage) | {"state_bytes": self.state_bytes}
 
     @property
@@ -76,7 +78,8 @@ class StreamCell(Cell[StreamJoin]):
         reacts = time.time()
         units = yield from self._react(arrived)
         call = Call(began, arrived, reacts - began, units, time.time() - reacts, self._more)
-        self._pace = self._pace.after(call, self._join.cells_per_core)
+        # Attempts measure different times, so what this one has measured counts from the next micro-batch but one.
+        self._pace, self._measured = self._measured, self._measured.after(call, self._join.cells_per_core)
 
     def next_timer(self, now: int) -> int | None:
         return now + (1 if self._more else HEARTBEAT_MS)
