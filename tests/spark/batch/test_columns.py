@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tests.effort import some
 
 import dovetail
-from dovetail.spark.catalyst.lazy_joins import AT_ONCE
+from dovetail.spark.session.settings import AT_ONCE
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions", "at_once")]
 

@@ -12,7 +12,7 @@ from tests.spark.catalyst.queries import plan
 
 import dovetail
 from dovetail.errors import DovetailError
-from dovetail.spark.batch import counts
+from dovetail.spark.batch import counts, small_files
 from dovetail.spark.catalyst import lazy_joins, replacing
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
@@ -141,8 +141,8 @@ def test_the_driver_counts_small_files(tmp_path: Path, session: SparkSession, mo
     monkeypatch.setattr(counts, "look_at", lambda *given, **options: used.append(1) or in_tasks(*given, **options))
     assert dovetail.count(points, bands, ONS[0]) == known
     assert not used
-    monkeypatch.setattr(counts, "HERE_CANDIDATES", 10)  # with a check, for which pairs have to be produced
+    monkeypatch.setattr(small_files, "COUNTED_CANDIDATES", 10)  # with a check, for which pairs have to be produced
     assert dovetail.count(points, bands, ONS[1]) == dovetail.join(points, bands, ONS[1]).count()
-    monkeypatch.setattr(counts, "HERE_BYTES", 10)
+    monkeypatch.setattr(small_files, "COUNTED_BYTES", 10)
     assert dovetail.count(points, bands, ONS[0]) == known
     assert len(used) == 3

@@ -21,7 +21,7 @@ from tests.spark.catalyst.queries import plan, rows
 import dovetail
 from dovetail.errors import BudgetError, ConditionError, DovetailError, InputError, PlanError
 from dovetail.spark import joins
-from dovetail.spark.catalyst.lazy_joins import AT_ONCE
+from dovetail.spark.session.settings import AT_ONCE
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 

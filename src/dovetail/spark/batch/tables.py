@@ -238,9 +238,12 @@ def plan_cells(asked: FrameJoin, plan: JoinPlan, whole: FrameJoin | None = None)
 
 
 def plan_without_workers(asked: FrameJoin, plan: JoinPlan, lacking: WorkerError) -> Planned:
-    """The join by Spark's own operators. If they do not support it, raise what the workers lack."""
+    """The join by Spark's own operators, or by the driver. If neither can, raise what the workers lack."""
     if plan.operator.name == SPARK:
         return Planned(plan, lambda: join_by_spark(asked, plan))
+    here = plan_here(asked, plan, plain_files(asked.bound.frames))
+    if here is not None:
+        return here
     if _is_for_workers(asked.request, plan) or isinstance(native_axes(asked, plan.how), str):
         raise lacking
     samples = sample_by_spark(asked.bound.frames, plan.condition)
