@@ -32,6 +32,7 @@ from dovetail.spark.versions import arrow_type
 from dovetail.storage.store import Store
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+CATALOG = "CatalogFileIndex"
 PASSED = ("SubqueryAlias", "View")
 MARK = "(true)"  # a column that is true in each row, and not in any file
 AT_ONCE = 16  # footers read in parallel
@@ -50,9 +51,10 @@ class PlainRead(NamedTuple):
     filters: tuple[Expression, ...]
 
 
-class _Partition(NamedTuple):
-    """Values of the columns that are not in the files, by directory."""
+class _Layout(NamedTuple):
+    """The paths of all files, and the values of the columns that are not in the files, by directory."""
 
+    paths: Sequence[str]
     names: tuple[str, ...]
     types: tuple[pa.DataType, ...]
     values: Mapping[str, tuple[Any, ...]]
@@ -76,11 +78,11 @@ def plain_read(frame: DataFrame, most_files: int | None = None, *, with_filtered
     visible = arrow_schema(frame)
     if not hasattr(frame, "_jdf"):
         raise NotPlainError("a Connect session does not show which files a DataFrame reads")
-    columns, schema, filters, partition = _columns(frame, visible)
-    found = _files(frame, partition)
+    columns, schema, filters, layout = _columns(frame, visible)
+    found = _files(frame, layout)
     if not found:
         raise NotPlainError("there are no files")
-    filters, found = _prune(filters, found, partition, dict(zip(schema.names, columns, strict=True)))
+    filters, found = _prune(filters, found, layout, dict(zip(schema.names, columns, strict=True)))
     if not found:
         raise NotPlainError("its filters leave no files")
     used = {column.name for part in filters for column in columns_of(part)}
@@ -90,7 +92,7 @@ def plain_read(frame: DataFrame, most_files: int | None = None, *, with_filtered
         raise NotPlainError(f"it is filtered by {columns[-1]}, which is not among its columns")
     if most_files is not None and sum(store.path is None for store, _, _ in found) > most_files:
         raise NotPlainError(f"it has {len(found):,} files")
-    stored = [name for name in columns if name not in partition.names and name != MARK]
+    stored = [name for name in columns if name not in layout.names and name != MARK]
     fields = dict(zip(columns, schema, strict=True))
     facts = _read_facts(found, stored, pa.schema([fields[name].with_name(name) for name in stored]))
     files = [
@@ -107,34 +109,34 @@ _Found = tuple[Store, str, Mapping[str, Any]]
 """A file by store and name, and the values in the name of its directory."""
 
 
-def _files(frame: DataFrame, partition: _Partition) -> list[_Found]:
+def _files(frame: DataFrame, layout: _Layout) -> list[_Found]:
     """In the order of partitions, then of paths."""
     roots: dict[str, Store] = {}
     found: list[_Found] = []
-    for uri in sorted(frame.inputFiles(), key=lambda uri: urlsplit(uri).path):
+    for uri in sorted(layout.paths, key=lambda uri: urlsplit(uri).path):
         try:
             store, name = stored_file(frame.sparkSession, uri, roots)
         except DovetailError as error:
             raise NotPlainError(f"{redacted(uri)} cannot be read here: {error}") from error
         values: tuple[Any, ...] = ()
-        if partition.names:
-            if (known := partition.values.get(uri.rpartition("/")[0])) is None:
+        if layout.names:
+            if (known := layout.values.get(uri.rpartition("/")[0])) is None:
                 raise NotPlainError(f"{redacted(uri)} is in no partition that Spark knows")
             values = known
-        found.append((store, name, dict(zip(partition.names, values, strict=True))))
-    if partition.names:
+        found.append((store, name, dict(zip(layout.names, values, strict=True))))
+    if layout.names:
         found.sort(key=lambda file: [(value is not None, value) for value in file[2].values()])
     return found
 
 
 def _prune(
-    filters: list[Expression], found: list[_Found], partition: _Partition, columns: Mapping[str, str]
+    filters: list[Expression], found: list[_Found], layout: _Layout, columns: Mapping[str, str]
 ) -> tuple[list[Expression], list[_Found]]:
     """Evaluate filters on columns that are constant in each file. Returns the remaining filters and files.
 
     `columns`: the table's names for the columns of the DataFrame.
     """
-    types = dict(zip(partition.names, partition.types, strict=True))
+    types = dict(zip(layout.names, layout.types, strict=True))
     names = {column.name: columns.get(column.name, column.name) for part in filters for column in columns_of(part)}
     used = [{names[column.name] for column in columns_of(part)} for part in filters]
     constant = [part for part, some in zip(filters, used, strict=True) if some and some <= types.keys()]
@@ -195,7 +197,7 @@ Shown = dict[str, Any]
 """A node of a plan or expression, in Spark's JSON format."""
 
 
-def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], pa.Schema, list[Expression], _Partition]:
+def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], pa.Schema, list[Expression], _Layout]:
     """The names of the columns in the files, the filters, and the columns that are not in the files.
 
     Filter columns that are not in the DataFrame come last in the schema.
@@ -228,7 +230,7 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], pa.Schema,
                     wanted.append(number)
                     schema = schema.append(pa.field(called[number], _type_of(columns[number], zone)))
                 read = [e for one in filters for e in _filter(one, called, schema, zone)]
-                return [names[number] for number in wanted], schema, read, _partition(frame, plan.relation())
+                return [names[number] for number in wanted], schema, read, _layout(frame, plan.relation())
     raise NotPlainError("it is not a plain read of files")
 
 
@@ -339,24 +341,28 @@ def _check_relation(relation: Any) -> None:
         raise NotPlainError(f"it reads files of {format_.rpartition('.')[2]}, not plain Parquet")
 
 
-def _partition(frame: DataFrame, relation: Any) -> _Partition:
-    """The partition values, as Spark has read them from directory names or from the catalog."""
+def _layout(frame: DataFrame, relation: Any) -> _Layout:
+    """The files, and the partition values as Spark has read them from directory names or from the catalog."""
     schema = StructType.fromJson(json.loads(relation.partitionSchema().json()))
     types = tuple(arrow_type(field.dataType, session_zone(frame)) for field in schema)
     values: dict[str, tuple[Any, ...]] = {}
+    location = relation.location()
+    # The optimizer would be run for `frame.inputFiles()`. It prunes the partitions of a catalog.
+    by_catalog = str(location.getClass().getSimpleName()) == CATALOG
+    paths = frame.inputFiles() if by_catalog else list(map(str, location.inputFiles()))
     if types:
         for field, type_ in zip(schema, types, strict=True):
             if not _is_constant(type_):
                 raise NotPlainError(f"it is partitioned by {field.name}, which is {type_}")
         jvm: Any = frame.sparkSession._jvm
         everything = jvm.PythonUtils.toSeq([])
-        for directory in _each(relation.location().listFiles(everything, everything)):
+        for directory in _each(location.listFiles(everything, everything)):
             files = directory.files()
             if files.size():
                 row = _each(directory.values().toSeq(relation.partitionSchema()))
                 path = str(files.apply(0).getPath().toUri().toString()).rpartition("/")[0]
                 values[path] = tuple(_value(value, type_) for value, type_ in zip(row, types, strict=True))
-    return _Partition(tuple(field.name for field in schema), types, values)
+    return _Layout(paths, tuple(field.name for field in schema), types, values)
 
 
 def _is_constant(type_: pa.DataType) -> bool:

@@ -10,7 +10,8 @@ little to it.
 
 A slice is a number of units of work, not a deadline: all attempts at a micro-batch have to emit the same rows, and no
 two take the same time. The number follows from the committed pace of the cell: what units, rows and micro-batches took
-until the last micro-batch but one, which is the same in the states of all attempts at the last one. The price is measured from one call of a cell to the next, without the work of the cells that share its core.
+until the last micro-batch but one, which is the same in the states of all attempts at the last one. The price is
+measured from one call of a cell to the next, without the work of the cells that share its core.
 """
 
 from __future__ import annotations
