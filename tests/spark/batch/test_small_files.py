@@ -94,7 +94,27 @@ def test_plain_sql_over_views(spark: SparkSession, sides: tuple[Any, ...], enabl
     assert ids(rows) == ids(dovetail.join(tables[0].filter(pa.compute.field("k") > 9), tables[1], ON))
 
 
-def test_types(spark: SparkSession, tmp_path: Path) -> None:
+def test_joins_of_joins(spark: SparkSession, sides: tuple[Any, ...]) -> None:
+    """The rows of an inner join come from another session."""
+    tables, (left, right) = sides
+    on = "l.x = r.x - 1 AND l.y > r.y"
+    inner = dovetail.join(left, right, ON).select("id", "x", "y")
+    found = dovetail.join(inner, right.withColumnRenamed("id", "id_right"), on).toArrow()
+    expected = dovetail.join(dovetail.join(*tables, ON).select(["id", "x", "y"]), tables[1], on)
+    assert ids(found) == ids(expected)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_types(spark: SparkSession, tmp_path: Path, zone: str) -> None:
+    before = str(spark.conf.get("spark.sql.session.timeZone"))
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        check_types(spark, tmp_path)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def check_types(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(6).selectExpr(
         "id", "CAST(id AS TINYINT) AS b", "CAST(id / 3 AS DECIMAL(20, 5)) AS d", "CAST(id AS FLOAT) AS f",
         "DATE '2024-02-28' + CAST(id AS INT) AS day", "X'00FF' AS bytes",

@@ -22,13 +22,15 @@ from dovetail.spark.frames.binding import Bound, after_join
 from dovetail.spark.frames.file_rows import Files, plain_files
 from dovetail.spark.frames.planned import FrameJoin, Planned
 from dovetail.spark.frames.schemas import carried_schema, result_fields
-from dovetail.spark.session.settings import plans_at_once
+from dovetail.spark.session.java_sessions import session_for_rows
+from dovetail.spark.session.settings import parallelism, plans_at_once
 from dovetail.storage.budget import bytes_of
 
 SETTING = "spark.dovetail.smallFiles"  # the size of both inputs in memory, up to which the driver joins them
 JOINED_BYTES = "16MB"
 JOINED_CANDIDATES = 1_000_000  # that the driver checks
 RESULT_BYTES = 1 << 26
+ROWS_PER_TASK = 10_000  # of the result, at least
 COUNTED_BYTES = 1 << 26
 COUNTED_CANDIDATES = 10_000_000
 READ = "the driver reads the Parquet files of l and r and joins them when the query runs, without a Spark job"
@@ -95,10 +97,12 @@ def _read(bound: Bound, files: Files, most_bytes: int) -> Batches | None:
 
 
 def _joined(asked: FrameJoin, how: JoinType, batches: Batches) -> DataFrame:
-    """The results, sent to Java in a file of Arrow batches, as PySpark does with tables."""
+    """The results, a batch for each task."""
     bound, fields = asked.bound, result_fields(asked.inputs, asked.output)
     work = Joining(bound.condition, how, asked.output, bound.extra)
     with allow_threads(default_threads()):
         table = pa.Table.from_batches(join_at_rest(work, batches, limit=asked.request.limit), asked.output)
     spark = asked.inputs[0].sparkSession
-    return after_join(spark.createDataFrame(table, carried_schema(fields)), bound, fields)
+    per_task = max(ROWS_PER_TASK, -(-table.num_rows // parallelism(spark)))
+    parts = pa.Table.from_batches(table.combine_chunks().to_batches(per_task), asked.output)
+    return after_join(session_for_rows(spark).createDataFrame(parts, carried_schema(fields)), bound, fields)

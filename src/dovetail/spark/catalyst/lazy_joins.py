@@ -53,6 +53,7 @@ from dovetail.spark.frames.planned import FrameJoin
 from dovetail.spark.frames.renaming import by_position, joined_names
 from dovetail.spark.frames.result_frames import check_unique, columns_of_result, frame_of_result, joined_request
 from dovetail.spark.frames.sink import remember_plan
+from dovetail.spark.session.java_sessions import python_session
 from dovetail.spark.session.settings import plans_at_once
 
 STRUCTURAL = {"columns", "suffix", "suffixes", "indicator", "validate", "left_on", "right_on", "trusted"}
@@ -199,7 +200,7 @@ class Runner(JavaFunction):
         try:
             with safe_interrupts(self._spark):
                 make = self._counted if counted else self._joined
-                return make(join, columns, options, self._session(session))._jdf.queryExecution().toRdd()
+                return make(join, columns, options, python_session(self._spark, session))._jdf.queryExecution().toRdd()
         except Py4JJavaError as error:
             return error.java_exception
         except PySparkException as error:
@@ -208,10 +209,6 @@ class Runner(JavaFunction):
             return self._error("IllegalArgumentException", f"{type(error).__name__}: {error}")
         except BaseException:
             return self._error("RuntimeException", traceback.format_exc())
-
-    def _session(self, session: Any) -> SparkSession:
-        own: Any = self._spark._jsparkSession
-        return self._spark if own.equals(session) else SparkSession(self._spark.sparkContext, session)
 
     def _joined(self, join: Any, columns: Any, options: str, spark: SparkSession) -> DataFrame:
         """Some columns of a join. If Spark has changed its condition, Spark runs the join."""

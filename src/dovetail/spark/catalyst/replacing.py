@@ -19,6 +19,7 @@ from dovetail.spark.catalyst.interrupts import safe_interrupts
 from dovetail.spark.catalyst.strategy import JavaFunction, check_types, condition_text, only_columns
 from dovetail.spark.frames.renaming import by_position
 from dovetail.spark.joins import best_dataframes, check_best, count_rows, join_dataframes, plan_unseen
+from dovetail.spark.session.java_sessions import python_session
 
 ENABLED = "spark.dovetail.enabled"
 LEAST_PAIRS = "spark.dovetail.leastPairs"
@@ -72,7 +73,7 @@ class Planner(JavaFunction):
 
     def _request(self, session: Any, join: Any) -> Request:
         """The join as a call of `dovetail.join`. Columns are named by position."""
-        spark = self._python_session(session)
+        spark = python_session(self._spark, session)
         arguments = {
             "left": self._frame(spark, join.left()),
             "right": self._frame(spark, join.right()),
@@ -85,14 +86,6 @@ class Planner(JavaFunction):
             top, ties, order = best
             arguments |= {"top": top, "ties": ties, "order_by": list(order)}
         return Request.read("join", arguments, lambda: ())
-
-    def _python_session(self, session: Any) -> SparkSession:
-        own: Any = self._spark
-        if own._jsparkSession.equals(session):
-            return self._spark
-        made: Any = SparkSession.__new__(SparkSession)  # its __init__ would make it the session of RDD.toDF
-        made._sc, made._jsc, made._jvm, made._jsparkSession = own._sc, own._jsc, own._jvm, session
-        return made  # type: ignore[no-any-return]
 
     def _frame(self, spark: SparkSession, plan: Any) -> DataFrame:
         jvm: Any = spark._jvm
