@@ -33,13 +33,20 @@ PAYLOAD = 8  # columns of each side beside its keys
 GROUP_ROWS = 250_000
 
 
+class Bins(NamedTuple):
+    """What an expert knows of the data."""
+
+    width: int
+    rows: int  # of the larger side
+
+
 class Case(NamedTuple):
-    """A join, its tables, and the hand-written query for a given bin width."""
+    """A join, its tables, and the hand-written query for given bins."""
 
     title: str
     tables: Callable[[int, np.random.Generator], tuple[pa.Table, pa.Table]]
     on: str
-    by_hand: Callable[[DataFrame, DataFrame, int, str], DataFrame]
+    by_hand: Callable[[DataFrame, DataFrame, Bins, str], DataFrame]
     widths: tuple[int, ...]  # bin widths to try, for a million rows
 
 
@@ -152,58 +159,57 @@ def _bins(low: Column, high: Column, width: int) -> Column:
     return F.explode(F.sequence(_bin(low, width), _bin(high, width)))
 
 
-def point_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
+def point_by_hand(left: DataFrame, right: DataFrame, bins: Bins, how: str) -> DataFrame:
     points, ranges = (
-        left.withColumn("b", _bin(F.col("t"), width)),
-        right.withColumn("c", _bins(F.col("s"), F.col("e"), width)),
+        left.withColumn("b", _bin(F.col("t"), bins.width)),
+        right.withColumn("c", _bins(F.col("s"), F.col("e"), bins.width)),
     )
     return points.join(ranges, F.expr("b = c AND t >= s AND t < e"), how).drop("b", "c")
 
 
-def equal_point_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
+def equal_point_by_hand(left: DataFrame, right: DataFrame, bins: Bins, how: str) -> DataFrame:
     points, ranges = (
-        left.withColumn("b", _bin(F.col("t"), width)),
-        right.withColumn("c", _bins(F.col("s"), F.col("e"), width)),
+        left.withColumn("b", _bin(F.col("t"), bins.width)),
+        right.withColumn("c", _bins(F.col("s"), F.col("e"), bins.width)),
     )
     return points.join(ranges, F.expr("g = h AND b = c AND t >= s AND t < e"), how).drop("b", "c")
 
 
-def overlap_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
-    one = left.withColumn("b", _bins(F.col("ls"), F.col("le"), width))
-    other = right.withColumn("c", _bins(F.col("s"), F.col("e"), width))
-    first = _bin(F.greatest("ls", "s"), width)  # keep the pair only in the bin where the overlap begins
+def overlap_by_hand(left: DataFrame, right: DataFrame, bins: Bins, how: str) -> DataFrame:
+    one = left.withColumn("b", _bins(F.col("ls"), F.col("le"), bins.width))
+    other = right.withColumn("c", _bins(F.col("s"), F.col("e"), bins.width))
+    first = _bin(F.greatest("ls", "s"), bins.width)  # keep the pair only in the bin where the overlap begins
     return one.join(other, F.expr("b = c AND ls < e AND s < le") & (first == F.col("b")), how).drop("b", "c")
 
 
-def band_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
-    one = left.withColumn("b", _bin(F.col("t"), width))
-    other = right.withColumn("c", _bins(F.col("rt") - 1000, F.col("rt") + 1000, width))
+def band_by_hand(left: DataFrame, right: DataFrame, bins: Bins, how: str) -> DataFrame:
+    one = left.withColumn("b", _bin(F.col("t"), bins.width))
+    other = right.withColumn("c", _bins(F.col("rt") - 1000, F.col("rt") + 1000, bins.width))
     return one.join(other, F.expr("b = c AND abs(t - rt) <= 1000"), how).drop("b", "c")
 
 
-def two_bands_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
-    one = left.withColumn("b", _bin(F.col("lx"), width)).withColumn("d", _bin(F.col("ly"), width))
-    other = right.withColumn("c", _bins(F.col("rx") - 50, F.col("rx") + 50, width))
-    other = other.withColumn("f", _bins(F.col("ry") - 50, F.col("ry") + 50, width))
+def two_bands_by_hand(left: DataFrame, right: DataFrame, bins: Bins, how: str) -> DataFrame:
+    one = left.withColumn("b", _bin(F.col("lx"), bins.width)).withColumn("d", _bin(F.col("ly"), bins.width))
+    other = right.withColumn("c", _bins(F.col("rx") - 50, F.col("rx") + 50, bins.width))
+    other = other.withColumn("f", _bins(F.col("ry") - 50, F.col("ry") + 50, bins.width))
     on = F.expr("b = c AND d = f AND abs(lx - rx) <= 50 AND abs(ly - ry) <= 50")
     return one.join(other, on, how).drop("b", "c", "d", "f")
 
 
-def distance_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
-    one = left.withColumn("b", _bin(F.col("lx"), width)).withColumn("d", _bin(F.col("ly"), width))
-    other = right.withColumn("c", _bins(F.col("rx") - 50, F.col("rx") + 50, width))
-    other = other.withColumn("f", _bins(F.col("ry") - 50, F.col("ry") + 50, width))
+def distance_by_hand(left: DataFrame, right: DataFrame, bins: Bins, how: str) -> DataFrame:
+    one = left.withColumn("b", _bin(F.col("lx"), bins.width)).withColumn("d", _bin(F.col("ly"), bins.width))
+    other = right.withColumn("c", _bins(F.col("rx") - 50, F.col("rx") + 50, bins.width))
+    other = other.withColumn("f", _bins(F.col("ry") - 50, F.col("ry") + 50, bins.width))
     on = F.expr("b = c AND d = f AND sqrt(pow(lx - rx, 2) + pow(ly - ry, 2)) <= 50")
     return one.join(other, on, how).drop("b", "c", "d", "f")
 
 
-def inequalities_by_hand(left: DataFrame, right: DataFrame, width: int, how: str) -> DataFrame:
+def inequalities_by_hand(left: DataFrame, right: DataFrame, bins: Bins, how: str) -> DataFrame:
     """y follows x: an expert who knows this puts x into bins, since a row's partners are within the noise."""
-    noise = 18.0 / 333_333
-    one = left.withColumn("b", F.floor(F.col("lx") * 1e9 / width))
-    other = right.withColumn(
-        "c", F.explode(F.sequence(F.floor((F.col("rx") - noise) * 1e9 / width), F.floor(F.col("rx") * 1e9 / width)))
-    )
+    noise = 18.0 / (bins.rows // 3)
+    one = left.withColumn("b", F.floor(F.col("lx") * 1e9 / bins.width))
+    first, last = (F.floor(value * 1e9 / bins.width) for value in (F.col("rx") - noise, F.col("rx")))
+    other = right.withColumn("c", F.explode(F.sequence(first, last)))
     return one.join(other, F.expr("b = c AND lx < rx AND ly > ry"), how).drop("b", "c")
 
 
@@ -277,11 +283,13 @@ def compare(spark: SparkSession, name: str, rows: int, how: str, runs: int, want
             frames.append(spark.read.parquet(str(path)))
         left, right = frames
         found = dovetail.join(left, right, case.on, how).count()
-        known = case.by_hand(left, right, case.widths[0], how).count()
+        # Where intervals become shorter with more rows, so do the best bins.
+        widths = {*case.widths, *(max(1, width * 1_000_000 // rows) for width in case.widths)}
+        known = case.by_hand(left, right, Bins(max(widths), rows), how).count()
         if found != known:
             raise AssertionError(f"{case.title}: {found} rows, {known} by hand")
         for asked, run in ((one, ASKED[one]) for one in wanted):
-            hands = {w: partial(case.by_hand, left, right, w, how) for w in case.widths}
+            hands = {w: partial(case.by_hand, left, right, Bins(w, rows), how) for w in widths}
             join = partial(dovetail.join, left, right, case.on, how)
             tried = {w: min(_cpu(run, hand) for _ in range(2)) for w, hand in hands.items()}
             for _ in range(2):
