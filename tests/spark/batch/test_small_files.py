@@ -162,3 +162,24 @@ def test_nothing_is_read_at_the_call(spark: SparkSession, tmp_path: Path) -> Non
     file.unlink()
     with pytest.raises(Exception, match=r"(?s)(FileNotFound|cannot be read|not exist)"):
         joined.collect()
+
+
+def test_the_active_session_stays(spark: SparkSession, sides: tuple[Any, ...]) -> None:
+    before = SparkSession.getActiveSession()
+    assert dovetail.join(*sides[1], ON).toArrow().num_rows
+    assert SparkSession.getActiveSession() is before
+    assert spark.sql("SET spark.sql.execution.arrow.localRelationThreshold").first()["value"] != "0"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("large", ["true", "false"])
+def test_large_types_of_arrow(spark: SparkSession, sides: tuple[Any, ...], large: str) -> None:
+    tables, frames = sides
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
+    try:
+        found = dovetail.join(*frames, ON).select("id", "id_right", "name").toArrow()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    expected = dovetail.join(*tables, ON)
+    columns = ("id", "id_right", "name")
+    rows = [Counter(zip(*(t[name].to_pylist() for name in columns), strict=True)) for t in (found, expected)]
+    assert rows[0] == rows[1]

@@ -22,7 +22,7 @@ from dovetail.spark.frames.binding import Bound, after_join
 from dovetail.spark.frames.file_rows import Files, plain_files
 from dovetail.spark.frames.planned import FrameJoin, Planned
 from dovetail.spark.frames.schemas import carried_schema, result_fields
-from dovetail.spark.session.java_sessions import session_for_rows
+from dovetail.spark.session.java_sessions import frame_of_table
 from dovetail.spark.session.settings import parallelism, plans_at_once
 from dovetail.storage.budget import bytes_of
 
@@ -105,4 +105,4 @@ def _joined(asked: FrameJoin, how: JoinType, batches: Batches) -> DataFrame:
     spark = asked.inputs[0].sparkSession
     per_task = max(ROWS_PER_TASK, -(-table.num_rows // parallelism(spark)))
     parts = pa.Table.from_batches(table.combine_chunks().to_batches(per_task), asked.output)
-    return after_join(session_for_rows(spark).createDataFrame(parts, carried_schema(fields)), bound, fields)
+    return after_join(frame_of_table(spark, parts, carried_schema(fields)), bound, fields)

@@ -59,7 +59,7 @@ class FileRows:
 
 
 Files = tuple[FileRows | None, FileRows | None]
-"""Of both sides; None for a side that is no plain read of files."""
+"""The files of both sides. None for a side that is not a plain read of files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,19 @@
-"""Python objects for sessions of Java, and a session through which the driver sends rows."""
+"""Python objects for sessions of Java, and rows of the driver as a DataFrame."""
 
 from __future__ import annotations
 
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+from pyspark.sql.types import StructType
 
-# Rows become tasks instead of a part of the plan, which Spark would send to each task row by row. Batches stay whole.
-FOR_ROWS = {
-    "spark.sql.execution.arrow.localRelationThreshold": "0",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 30),
-    "spark.sql.session.timeZone": "UTC",
-}
+from dovetail.spark.versions import arrow_type
+
+LOCAL_ROWS = "spark.sql.execution.arrow.localRelationThreshold"
 
 _for_rows: WeakKeyDictionary[SparkContext, SparkSession] = WeakKeyDictionary()
 
@@ -28,13 +28,29 @@ def python_session(spark: SparkSession, java_session: Any) -> SparkSession:
     return made  # type: ignore[no-any-return]
 
 
-def session_for_rows(spark: SparkSession) -> SparkSession:
-    """A session of the same context for `createDataFrame`."""
+def frame_of_table(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
+    """A DataFrame with a task for each batch of the table.
+
+    `createDataFrame` would make small tables rows of the plan, which Spark's optimizer visits and sends to tasks one by
+    one. It also makes its session the active one of the process.
+    """
+    session: Any = _session_for_rows(spark)
+    context, jvm = session._sc, session._jvm
+    utils = jvm.PythonSQLUtils
+    fields = [pa.field(field.name, arrow_type(field.dataType, "UTC"), field.nullable) for field in schema]
+    batches = table.cast(pa.schema(fields)).to_batches()  # Java expects these types
+    sent = context._serialize_to_jvm(
+        batches, ArrowStreamSerializer(), utils.readArrowStreamFromFile, lambda: jvm.ArrowIteratorServer()
+    )
+    return DataFrame(utils.toDataFrame(sent, schema.json(), session._jsparkSession), session)
+
+
+def _session_for_rows(spark: SparkSession) -> SparkSession:
+    """A session in which tables of the driver do not become rows of the plan."""
     context = spark.sparkContext
     if context not in _for_rows:
         java: Any = spark._jsparkSession
         made = python_session(spark, java.newSession())
-        for name, value in FOR_ROWS.items():
-            made.conf.set(name, value)
+        made.conf.set(LOCAL_ROWS, "0")
         _for_rows[context] = made
     return _for_rows[context]
