@@ -39,6 +39,15 @@ def test_pages_are_given_back_and_read_again(tmp_path: Path) -> None:
     assert mapped.read().equals(ROWS)
 
 
+def test_a_checksum_is_compared_without_mapped_pages(tmp_path: Path) -> None:
+    """Many segments are mapped at once, and only the pages in use should count as memory."""
+    store = BlockStore(tmp_path)
+    block = store.write(ROWS, "l")
+    mapped = store.map(block, verify=True)
+    assert resident_kib(tmp_path / block.name) < block.nbytes / 1024 / 4
+    assert mapped.read().equals(ROWS)
+
+
 @pytest.mark.parametrize("damage", ["missing", "short", "changed", "empty"])
 def test_damage_is_reported(damage: str, tmp_path: Path) -> None:
     """A segment is verified when a process first reads it."""

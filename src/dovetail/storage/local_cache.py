@@ -29,7 +29,7 @@ import pyarrow as pa
 from dovetail.core.directories import private_directory
 from dovetail.errors import StateError
 from dovetail.storage.budget import parse_bytes
-from dovetail.storage.store import CheckedFile, DamagedError, check_file, open_file
+from dovetail.storage.store import CheckedFile, DamagedError, open_file
 
 DIRECTORY, LIMIT = "DOVETAIL_CACHE_DIR", "DOVETAIL_CACHE_SIZE"
 DEFAULT_LIMIT = "10GB"
@@ -55,9 +55,8 @@ class LocalCache:
         """Open an object, from its entry if there is one."""
         path = self._entry(key)
         with contextlib.suppress(FileNotFoundError, DamagedError):
-            file = open_file(path, mapped=mapped)
+            file = open_file(path, nbytes, None if key in self._checked else checksum, mapped=mapped)
             os.utime(path)
-            check_file(file, nbytes, None if key in self._checked else checksum)
             self._remember(key)
             return file
         unfinished = self.unfinished()
@@ -66,7 +65,7 @@ class LocalCache:
                 fetch(file)
             if (file.size, file.checksum) != (nbytes, checksum):
                 raise DamagedError("its checksum does not match")
-            opened = open_file(unfinished, mapped=mapped)
+            opened = open_file(unfinished, nbytes, None, mapped=mapped)
             self.keep(key, unfinished, nbytes)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and unfinished.exists():

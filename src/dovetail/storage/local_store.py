@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dovetail.errors import InputError, StateError
-from dovetail.storage.store import Entry, OpenedParts, Store, Upload, check_file, open_file
+from dovetail.storage.store import Entry, OpenedParts, Store, Upload, open_file
 
 
 class LocalStore(Store):
@@ -108,9 +108,7 @@ class LocalStore(Store):
         """Nothing to wait for."""
 
     def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
-        file = open_file(self._path / name, mapped=mapped)
-        check_file(file, nbytes, checksum)
-        return file
+        return open_file(self._path / name, nbytes, checksum, mapped=mapped)
 
     def open_parts(self, name: str) -> OpenedParts:
         found = self.find(name)

@@ -189,25 +189,23 @@ class Upload(CheckedFile):
         raise NotImplementedError
 
 
-def open_file(path: Path, *, mapped: bool) -> pa.NativeFile:
-    if not stat.S_ISREG(os.stat(path).st_mode):
+def open_file(path: Path, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
+    """Open a file of this length and, if given, this checksum.
+
+    The checksum is compared before the file is mapped: mapped pages that were read count as memory of the process.
+    """
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
         raise DamagedError("it is no regular file")
-    try:
-        return pa.memory_map(str(path)) if mapped else pa.OSFile(str(path))
-    except pa.ArrowInvalid as error:  # an empty file
-        raise DamagedError(str(error)) from error
-
-
-def check_file(file: pa.NativeFile, nbytes: int, checksum: int | None) -> None:
-    """Check the length of a file and, if given, its checksum. Rewinds it to the start."""
-    if file.size() != nbytes or (checksum is not None and _checksum(file) != checksum):
+    if status.st_size != nbytes or (checksum is not None and _checksum(path) != checksum):
         raise DamagedError("its checksum does not match")
-    file.seek(0)
+    return pa.memory_map(str(path)) if mapped else pa.OSFile(str(path))
 
 
-def _checksum(file: pa.NativeFile) -> int:
+def _checksum(path: Path) -> int:
     """The checksum of a file, read in pieces since it may be larger than memory."""
     checksum = 0
-    while len(piece := file.read_buffer(CHECKED_BYTES)):
-        checksum = zlib.crc32(piece, checksum)
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(CHECKED_BYTES):
+            checksum = zlib.crc32(piece, checksum)
     return checksum

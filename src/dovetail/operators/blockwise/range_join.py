@@ -6,12 +6,12 @@
 
 Matching rows have equal codes, so they are in the same range. A range has as many rows as fit in memory. If it has
 more, for example with a frequent value, parts of its left rows are joined with parts of its right rows. Blocks are
-memory-mapped, and their pages are released after each range.
+memory-mapped, and what was read of them is released after each range, and every few megabytes while cuts are chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ Words = NDArray[np.int64]
 LOADED = "loaded ranges"
 EXTRA_ROW_BYTES = 40  # per loaded row: its origin, its ticks, and memory for the join
 SAMPLES = 64  # codes sampled per page
+PASSED_BYTES = 1 << 22  # of pages read in turn before they are released
 FILLED = 0.9  # share of the memory that a range is expected to fill: cuts are chosen from samples
 
 
@@ -87,9 +88,12 @@ class RangeJoin:
         if not left or not right:
             return
         mapped: dict[str, MappedBlock] = {}
-        sides = [[page for origin in origins for page in self._open(origin, mapped)] for origins in (left, right)]
+        sides = [
+            list(_in_turn(page for origin in origins for page in self._open(origin, mapped)))
+            for origins in (left, right)
+        ]
         cuts = self._choose_cuts([page for pages in sides for page in pages])
-        places = [[_places(page, cuts) for page in pages] for pages in sides]
+        places = [[_places(page, cuts) for page in _in_turn(pages)] for pages in sides]
         for number in range(len(cuts) + 1):
             here = [
                 [_Slice(page, int(at[number]), int(at[number + 1])) for page, at in zip(pages, of_side, strict=True)]
@@ -112,19 +116,19 @@ class RangeJoin:
     def _choose_cuts(self, pages: Sequence[_Page]) -> Words:
         """The largest code of each range except the last."""
         steps = [max(1, page.batch.num_rows // SAMPLES) for page in pages]
-        samples = [page.codes[step // 2 :: step] for page, step in zip(pages, steps, strict=True)]
+        samples = [page.codes[step // 2 :: step].copy() for page, step in zip(_in_turn(pages), steps, strict=True)]
         each = [page.batch.num_rows * page.row_size / len(taken) for page, taken in zip(pages, samples, strict=True)]
         codes = np.concatenate(samples)
         sizes = np.repeat(each, [len(taken) for taken in samples])
         order = np.argsort(codes, kind="stable")
         ranges = (np.cumsum(sizes[order]) // (FILLED * self._memory)).astype(np.int64)
-        _release(pages)
         return np.unique(codes[order][np.flatnonzero(np.diff(ranges))])
 
     def _join_range(self, left: list[_Slice], right: list[_Slice], join: Join) -> Iterator[Matches]:
         fits = sum(part.size for part in (*left, *right)) <= self._memory
         most = self._memory if fits else self._memory / 2
         for mine in _parts(left, most):
+            self._budget.look()  # as much is held as before, but in new memory
             my_rows = self._load(mine)
             for theirs in _parts(right, most):
                 self._hold((*mine, *theirs))
@@ -175,6 +179,20 @@ def _parts(slices: list[_Slice], most: float) -> Iterator[list[_Slice]]:
         part.append(each)
         size += each.size
     yield part
+
+
+def _in_turn(pages: Iterable[_Page]) -> Iterator[_Page]:
+    """The pages, which are released every few megabytes while they are read."""
+    passed: list[_Page] = []
+    nbytes = 0
+    for page in pages:
+        yield page
+        passed.append(page)
+        nbytes += page.batch.nbytes
+        if nbytes > PASSED_BYTES:
+            _release(passed)
+            passed, nbytes = [], 0
+    _release(passed)
 
 
 def _release(pages: Sequence[_Page]) -> None:
