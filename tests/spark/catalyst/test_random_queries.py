@@ -131,6 +131,6 @@ def test_random_queries(turn: int, session: SparkSession) -> None:
 
 
 @pytest.mark.slow
-def test_five_hundred(session: SparkSession) -> None:
-    for turn in range(50):
-        compare(session, range(1000 + 10 * turn, 1010 + 10 * turn))
+@pytest.mark.parametrize("turn", range(50))
+def test_five_hundred(turn: int, session: SparkSession) -> None:
+    compare(session, range(1000 + 10 * turn, 1010 + 10 * turn))

@@ -34,7 +34,7 @@ def inputs_of(algorithm: str) -> tuple[str, ...]:
 class Sources:
     """Files of all inputs, which appear when released."""
 
-    def __init__(self, place: Path, names: tuple[str, ...], rows: int, text: int) -> None:
+    def __init__(self, place: Path, names: tuple[str, ...], rows: int, keys: int, text: int) -> None:
         rng = np.random.default_rng(0)
         self.place, self.names = place, names
         self.tables = []
@@ -42,9 +42,9 @@ class Sources:
         for name in names:
             (place / name).mkdir()
             (place / f"{name}-waiting").mkdir()
-            keys = rng.integers(0, KEYS[len(names)], rows)
+            values = rng.integers(0, keys, rows)
             words = pa.array([f"{i:0{text}d}" for i in range(rows)])
-            table = pa.table({"k": keys, "s": words, "kind": ["row"] * rows, name: np.arange(rows)})
+            table = pa.table({"k": values, "s": words, "kind": ["row"] * rows, name: np.arange(rows)})
             self.tables.append(table)
             end = pa.table({"k": [0], "s": [""], "kind": ["end"], name: [-1]})
             parts = [table.take(part) for part in np.array_split(np.arange(rows), FILES - 1)]
@@ -104,7 +104,7 @@ def at_the_end(batch: Batch) -> bool:
 def test_kills_in_every_phase(algorithm: str, job: Job, spark: SparkSession) -> None:
     rng = random.Random(algorithm)
     names = inputs_of(algorithm)
-    sources = Sources(job.place, names, rows=60_000, text=100)
+    sources = Sources(job.place, names, rows=60_000, keys=KEYS[len(names)], text=100)
     describe(job.place, algorithm, memory="1MB", cells=2)
     sources.give(4)
     job.kill_jvm(batches=1, pause=rng.random(), phase=arriving)
@@ -127,7 +127,7 @@ def test_a_worker_keeps_to_its_memory(algorithm: str, tmp_path: Path, spark: Spa
     for name, rows in (("small", 2_000), ("large", 800_000 // len(names))):
         (tmp_path / name).mkdir()
         job = Job(tmp_path / name)
-        sources = Sources(job.place, names, rows, text=300)
+        sources = Sources(job.place, names, rows, keys=200_000, text=300)  # few results: writing them takes long
         describe(job.place, algorithm, memory=f"{budget}", cells=1)
         sources.give(FILES)
         try:
