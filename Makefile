@@ -88,7 +88,7 @@ demo: $(SELF)
 
 # tools/run_tests.py has the parts. All of them run, whatever fails, and a summary comes last. SEED=7 has the random
 # examples of an earlier run again, PART=2/4 the second quarter of the tests.
-TESTS := $(PY) tools/run_tests.py $(if $(SEED),--seed $(SEED)) $(if $(PART),--part $(PART))
+TESTS := $(PY) -m tools.run_tests $(if $(SEED),--seed $(SEED)) $(if $(PART),--part $(PART))
 
 test: $(DEV) $(SELF)
 	@$(TESTS) core kernels spark

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tools.java_options import set_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Tests are short: the JVM's second compiler and parallel collector cost more than they save, and so does verifying
-# Spark's classes, which are unmodified.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote")
+set_options()
 
 # A background job of a shell (`make test &`) ignores Ctrl-C, and so do its child processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

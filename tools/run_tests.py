@@ -1,8 +1,8 @@
 """Run parts of the test suite, even if some of them fail, and print one summary at the end.
 
-    python tools/run_tests.py core kernels spark
-    python tools/run_tests.py core --seed 7    # with the random examples of an earlier run
-    python tools/run_tests.py slow --part 2/4  # the second quarter of the slow tests
+    python -m tools.run_tests core kernels spark
+    python -m tools.run_tests core --seed 7    # with the random examples of an earlier run
+    python -m tools.run_tests slow --part 2/4  # the second quarter of the slow tests
 
 Parts on Spark run alongside the others, since they wait for their JVM half of the time. The exit code is 1 if a test
 failed or a part did not finish.
@@ -24,6 +24,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
+
+from tools.java_options import archive_classes
 
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "build" / "tests"
@@ -128,12 +130,18 @@ def compile_kernels() -> None:
     subprocess.run([sys.executable, "-m", "dovetail.cli", "warmup"], cwd=ROOT, check=False)
 
 
+def run_on_spark(names: Sequence[str], options: Sequence[str], *, behind: bool) -> dict[str, Outcome]:
+    if "slow-spark" in names:  # it starts Java a hundred times; the quick tests start it too rarely to make up for it
+        archive_classes(ROOT / "build")
+    return {name: run(name, options, behind=behind) for name in names}
+
+
 def run_all(names: Sequence[str], options: Sequence[str]) -> dict[str, Outcome]:
     """Run the parts on Spark alongside the others; within each group, one part after the other."""
     on_spark = [name for name in names if PARTS[name].on_spark]
     others = [name for name in names if name not in on_spark]
     with ThreadPoolExecutor(1) as pool:
-        beside = pool.submit(lambda: {name: run(name, options, behind=bool(others)) for name in on_spark})
+        beside = pool.submit(run_on_spark, on_spark, options, behind=bool(others))
         outcomes = {name: run(name, options, behind=False) for name in others} | beside.result()
     return {name: outcomes[name] for name in names}
 
