@@ -1,5 +1,6 @@
 """Parquet files as sources: every row once, in order, from any position."""
 
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -133,3 +134,16 @@ def test_what_is_wrong_is_said(tmp_path: Path, directory: Path) -> None:
         dovetail.sources.parquet(tmp_path / "other")
     with pytest.raises(InputError, match="not a dataset of Parquet files"):
         dovetail.join(ds.dataset(TABLE), TABLE, ["k"])
+
+
+@pytest.mark.parametrize("memory", [None, "1MB"])
+def test_instants_as_spark_writes_them(tmp_path: Path, memory: str | None) -> None:
+    """As INT96, which Arrow reads as nanoseconds by default: 9999-12-31, "until further notice", is beyond them."""
+    ends = [datetime(9999, 12, 31), datetime(1, 1, 3), datetime(1969, 12, 31, 23, 59, 59, 999999), None]
+    table = pa.table({"till": pa.array(ends, pa.timestamp("us")), "n": range(4)})
+    pq.write_table(table, tmp_path / "periods.parquet", use_deprecated_int96_timestamps=True)
+    periods = str(tmp_path / "periods.parquet")
+    joined = dovetail.join(periods, table, "l.till <= r.till", memory=memory)
+    expected = [(a, b) for a in ends for b in ends if a is not None and b is not None and a <= b]
+    assert sorted(zip(joined["till"].to_pylist(), joined["till_right"].to_pylist(), strict=True)) == sorted(expected)
+    assert joined["till"].type == pa.timestamp("us")

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from rich.console import Console
 
@@ -283,7 +282,8 @@ class JoinToWrite(NamedTuple):
             try:
                 place = str(directory / "result")
                 joined.write.mode("overwrite").parquet(place)
-                found = ds.dataset(place, schema=plain_schema(ds.dataset(place).schema))
+                found = dataset_of(Path(place))
+                found = found.replace_schema(plain_schema(found.schema))
                 everything = Selection(list(range(len(found.schema))), found.schema.names)
                 return self._write(iter(found.to_batches()), found.schema, everything)
             finally:

@@ -25,7 +25,10 @@ CSV = ds.CsvFileFormat(
     )
 )
 """Parsed as Spark does: an empty field is null, also in quotes and in text columns; "NA" and "null" are text."""
-_READ_AS = {"csv": CSV, "arrow": "ipc"}
+INT96 = "us"
+"""The unit of INT96, in which Spark writes instants. Arrow's default are nanoseconds, in which 9999-12-31 overflows."""
+PARQUET = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit=INT96))
+_READ_AS = {"csv": CSV, "arrow": "ipc", "parquet": PARQUET}
 PART_OF_RESULT = re.compile(r"part-.*\.parquet|part-0\.(arrow|csv|json)|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")
 """Files that Dovetail or Spark writes as results."""
 NAMED = 5  # foreign files that a message names

@@ -27,6 +27,7 @@ from dovetail.core.addresses import redacted
 from dovetail.errors import ConditionError, DovetailError
 from dovetail.sources.parquet_files import File, Footer, ParquetRows, Stamp, group_sizes, read_footer, row_bytes
 from dovetail.spark.frames.file_systems import stored_file
+from dovetail.spark.frames.parquet_types import conversion, difference
 from dovetail.spark.frames.schemas import arrow_schema, session_zone
 from dovetail.spark.versions import arrow_type
 from dovetail.storage.store import Store
@@ -36,8 +37,6 @@ CATALOG = "CatalogFileIndex"
 PASSED = ("SubqueryAlias", "View")
 MARK = "(true)"  # a column that is true in each row, and not in any file
 AT_ONCE = 16  # footers read in parallel
-LEGACY = b"org.apache.spark.legacy"  # files with old calendars, which Spark converts on read
-WHOLE = ("us", "ms")  # time units that Spark's microseconds can represent
 
 
 class NotPlainError(Exception):
@@ -92,6 +91,8 @@ def plain_read(frame: DataFrame, most_files: int | None = None, *, with_filtered
         raise NotPlainError(f"it is filtered by {columns[-1]}, which is not among its columns")
     if most_files is not None and sum(store.path is None for store, _, _ in found) > most_files:
         raise NotPlainError(f"it has {len(found):,} files")
+    if (setting := conversion(frame.sparkSession, schema)) is not None:
+        raise NotPlainError(f"Spark may convert its dates and times, by {setting}")
     stored = [name for name in columns if name not in layout.names and name != MARK]
     fields = dict(zip(columns, schema, strict=True))
     facts = _read_facts(found, stored, pa.schema([fields[name].with_name(name) for name in stored]))
@@ -161,7 +162,8 @@ def _read_facts(found: Sequence[_Found], columns: Sequence[str], schema: pa.Sche
             return refused[store]
         try:
             footer = _footer(store, name)
-            _check(str(store / name), footer.metadata, columns, schema)
+            if (reason := difference(str(store / name), footer.metadata, columns, schema)) is not None:
+                raise NotPlainError(reason)
         except NotPlainError as error:
             return refused.setdefault(store, error)
         whole = tuple(_is_whole(footer.metadata, column) for column in columns)
@@ -391,32 +393,6 @@ def _footer(store: Store, name: str) -> Footer:
         return read_footer(store, name)
     except (OSError, pa.ArrowException, DovetailError) as error:
         raise NotPlainError(f"{store / name} cannot be read here: {error}") from error
-
-
-def _check(path: str, footer: pq.FileMetaData, columns: Sequence[str], schema: pa.Schema) -> None:
-    """Check that the file has the columns, with the types that Spark reads them as."""
-    if any(key.startswith(LEGACY) for key in footer.metadata or {}):
-        raise NotPlainError(f"{path} has dates in an old calendar")
-    stored = footer.schema.to_arrow_schema()
-    for name, field in zip(columns, schema, strict=True):
-        if len(stored.get_all_field_indices(name)) != 1:
-            raise NotPlainError(f"{path} has no column called exactly {name}")
-        found = stored.field(name).type
-        if not _reads_as(found, field.type):
-            raise NotPlainError(f"{name} is {found} in {path}, and {field.type} in Spark")
-
-
-def _reads_as(found: pa.DataType, wanted: pa.DataType) -> bool:
-    t = pa.types
-    if t.is_dictionary(found):
-        found = found.value_type
-    if t.is_large_string(found) or t.is_string_view(found):
-        found = pa.string()
-    if t.is_large_binary(found) or t.is_binary_view(found):
-        found = pa.binary()
-    if t.is_timestamp(found) and t.is_timestamp(wanted):
-        return (found.tz is None) == (wanted.tz is None) and found.unit in WHOLE
-    return bool(found == wanted)
 
 
 def _each(sequence: Any) -> list[Any]:
