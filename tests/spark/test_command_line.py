@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,10 +18,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 @pytest.fixture
 def request_(tmp_path: Path) -> list[str]:
-    pq.write_table(pa.table({"id": range(30), "Price": [1.5] * 30}), tmp_path / "a.parquet")
+    until = pa.array([datetime(9999, 12, 31, 1)] * 30, pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"id": range(30), "Price": [1.5] * 30, "until": until}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"id": range(0, 60, 2), "name": ["x"] * 30}), tmp_path / "b.parquet")
     inputs = ["--left", str(tmp_path / "a.parquet"), "--right", str(tmp_path / "b.parquet")]
-    return ["join", *inputs, "--on", "l.id = r.id", "--select", "r.id AS key, Price", "--spark"]
+    return ["join", *inputs, "--on", "l.id = r.id", "--select", "r.id AS key, Price, until", "--spark"]
 
 
 def lines(*words: str) -> list[str]:
@@ -52,10 +54,12 @@ def test_a_table_and_files(request_: list[str], tmp_path: Path) -> None:
     assert len(lines(*request_, "--limit", "4")) == 5
     assert len(lines(*request_)) == 16
     lines(*request_, "--out", str(tmp_path / "joined"))
-    assert pq.read_table(tmp_path / "joined").column_names == ["key", "Price"]
+    assert pq.read_table(tmp_path / "joined").column_names == ["key", "Price", "until"]
     for name in ("joined.csv", "joined.parquet", "joined.arrow"):
         lines(*request_, "--out", str(tmp_path / name))
         assert (tmp_path / name).is_file()
     assert len((tmp_path / "joined.csv").read_text().splitlines()) == 16
     assert pq.read_table(tmp_path / "joined.parquet").num_rows == 15
-    assert pa.ipc.open_file(tmp_path / "joined.arrow").read_all().num_rows == 15
+    written = pa.ipc.open_file(tmp_path / "joined.arrow").read_all()
+    assert written.num_rows == 15
+    assert written["until"].unique().to_pylist() == [datetime(9999, 12, 31, 1, tzinfo=UTC)]

@@ -271,7 +271,7 @@ class JoinToWrite(NamedTuple):
         """Join on Spark. Spark writes Parquet into a directory itself; other formats are converted from such files."""
         observe = observer or _unobserved
         observe(Progress("starting Spark"))
-        with _spark() as spark:
+        with _spark() as spark, _plain_instants(spark):
             request = self.command.of_frames(spark)
             observe(Progress("joining"))
             joined = self._selection().of_frame(calls.join(request))
@@ -401,6 +401,18 @@ def _spark() -> Iterator[Any]:
 
     with session_for_now() as session:
         yield session
+
+
+@contextmanager
+def _plain_instants(spark: Any) -> Iterator[None]:
+    """Spark writes instants as other programs do. Its default, INT96, has no time zone."""
+    name = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
 
 
 def _unobserved(_: Progress) -> None:
