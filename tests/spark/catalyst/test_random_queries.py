@@ -51,6 +51,8 @@ RANGES = (
     "{l}.even = {r}.even AND {l}.f <= {r}.f AND {l}.x > {r}.y",
     "NOT ({l}.x > {r}.y) AND NOT ({l}.y < {r}.x)",
     "{l}.pair.a < {r}.pair.a AND {l}.t >= {r}.t",
+    "{l}.d >= {r}.f AND {l}.f < {r}.wide - 7",
+    "date_trunc('HOUR', {l}.at) > {r}.at AND {l}.d > {r}.y / 2",
 )
 ALSO = (
     " AND {l}.id % 3 = 0", " AND {r}.id < 70", " AND {l}.s LIKE '%1'", " AND {r}.k IS NOT NULL",

@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.expressions.Pmod;
 import org.apache.spark.sql.catalyst.expressions.UnaryMinus;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.NumericType;
 import org.apache.spark.sql.types.StringType;
@@ -31,7 +32,11 @@ public class Risky extends AbstractFunction1 {
     if (node instanceof Cast) {
       DataType from = ((Expression) ((Cast) node).child()).dataType(), to = ((Cast) node).dataType();
       boolean text = from instanceof StringType && !(to instanceof StringType);
-      boolean narrow = from instanceof NumericType && to instanceof NumericType && !Cast$.MODULE$.canUpCast(from, to);
+      boolean narrow =
+          from instanceof NumericType
+              && to instanceof NumericType
+              && !(to instanceof DoubleType) // a decimal becomes the nearest double
+              && !Cast$.MODULE$.canUpCast(from, to);
       return Boolean.valueOf(text || narrow);
     }
     if (node instanceof DivModLike || node instanceof Pmod) {
