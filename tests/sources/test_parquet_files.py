@@ -1,9 +1,13 @@
 """Parquet files as sources: every row once, in order, from any position."""
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -147,3 +151,24 @@ def test_instants_as_spark_writes_them(tmp_path: Path, memory: str | None) -> No
     expected = [(a, b) for a in ends for b in ends if a is not None and b is not None and a <= b]
     assert sorted(zip(joined["till"].to_pylist(), joined["till_right"].to_pylist(), strict=True)) == sorted(expected)
     assert joined["till"].type == pa.timestamp("us")
+
+
+@pytest.mark.parametrize("opened", [str, ds.dataset])
+@pytest.mark.parametrize("memory", [None, "1MB"])
+def test_types_of_duckdb(tmp_path: Path, memory: str | None, opened: Callable[[str], Any]) -> None:
+    """UUID and JSON are types of their own for Arrow, but not for its datasets."""
+    path = str(tmp_path / "duck.parquet")
+    duckdb.sql("SELECT uuidv7() AS u, i, {'a': i}::JSON AS js, [uuid()] AS us FROM range(20) t(i)").write_parquet(path)
+    for on, rows in (("l.u = r.u", 20), ("l.u < r.u", 190), ("l.js = r.js", 20), ("l.i < r.i", 190)):
+        joined = dovetail.join(opened(path), opened(path), on, memory=memory)
+        assert joined.num_rows == rows
+        kept = opened is str
+        assert isinstance(joined.schema.field("u").type, pa.BaseExtensionType) == kept
+        assert isinstance(joined.schema.field("js").type, pa.BaseExtensionType) == kept
+
+
+def test_types_that_arrow_does_not_have(tmp_path: Path) -> None:
+    path = tmp_path / "wide.parquet"
+    pl.DataFrame({"n": [1]}, {"n": pl.Int128}).write_parquet(path)
+    with pytest.raises(InputError, match=r"wide\.parquet cannot be read as parquet: .*more than 64 bits"):
+        dovetail.join(path, path, "l.n = r.n")

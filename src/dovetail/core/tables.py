@@ -27,7 +27,11 @@ CSV = ds.CsvFileFormat(
 """Parsed as Spark does: an empty field is null, also in quotes and in text columns; "NA" and "null" are text."""
 INT96 = "us"
 """The unit of INT96, in which Spark writes instants. Arrow's default are nanoseconds, in which 9999-12-31 overflows."""
-PARQUET = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit=INT96))
+PARQUET = ds.ParquetFileFormat(
+    read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit=INT96),
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(arrow_extensions_enabled=True),
+)
+"""With types such as UUID and JSON, as Arrow reads single files."""
 _READ_AS = {"csv": CSV, "arrow": "ipc", "parquet": PARQUET}
 PART_OF_RESULT = re.compile(r"part-.*\.parquet|part-0\.(arrow|csv|json)|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")
 """Files that Dovetail or Spark writes as results."""
@@ -39,7 +43,7 @@ def dataset_of(path: Path) -> ds.Dataset:
     name = format_of(path)
     try:
         return ds.dataset(path, format=_READ_AS.get(name, name), partitioning="hive" if path.is_dir() else None)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as {name}: {error}") from error
 
 
@@ -48,7 +52,7 @@ def read_table(path: Path) -> pa.Table:
     found = dataset_of(path)
     try:
         return found.to_table()
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as {format_of(path)}: {error}") from error
 
 

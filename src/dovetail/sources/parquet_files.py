@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from dovetail.core.file_formats import format_of, input_path
-from dovetail.core.tables import INT96, dataset_of, plain_schema, read_table
+from dovetail.core.tables import PARQUET, dataset_of, plain_schema, read_table
 from dovetail.errors import DovetailError, InputError, SourceError, StateError
 from dovetail.sources.protocol import Piece, Place, conform_schema
 from dovetail.storage.store import Entry, Store
@@ -135,7 +135,7 @@ def _read_fragment(fragment: Any, schema: pa.Schema, most_rows: int, skip: int, 
     constants = ds.get_partition_keys(fragment.partition_expression)
     names = [name for name in schema.names if name not in constants]
     remote = not isinstance(fragment.filesystem, LocalFileSystem)
-    options = _reading(fragment.format.read_options.coerce_int96_timestamp_unit, remote=remote)
+    options = _reading(fragment.format, remote=remote)
     with pq.ParquetFile(fragment.path, filesystem=fragment.filesystem, **options) as file:
         if (found := sum(group_sizes(file.metadata))) != rows:
             raise _other_rows(fragment.path, found, rows)
@@ -144,13 +144,18 @@ def _read_fragment(fragment: Any, schema: pa.Schema, most_rows: int, skip: int, 
             del batch
 
 
-def _reading(int96: str, *, remote: bool) -> dict[str, Any]:
-    """Options for reading a file. By default Arrow reads ahead all row groups, and whole columns.
+def _reading(format_: ds.ParquetFileFormat, *, remote: bool) -> dict[str, Any]:
+    """Options for reading a file, with the types of a dataset of this format.
 
-    If every read is a request, one row group is read ahead.
+    By default Arrow reads ahead all row groups, and whole columns. If every read is a request, one row group is read
+    ahead.
     """
     ahead = {"pre_buffer": True} if remote else {"pre_buffer": False, "buffer_size": BUFFER_BYTES}
-    return {"coerce_int96_timestamp_unit": int96, **ahead}
+    return {
+        "coerce_int96_timestamp_unit": format_.read_options.coerce_int96_timestamp_unit,
+        "arrow_extensions_enabled": format_.default_fragment_scan_options.arrow_extensions_enabled,
+        **ahead,
+    }
 
 
 def _complete(batch: pa.RecordBatch, constants: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
@@ -360,7 +365,7 @@ def _read_file(file: File, names: list[str], most_rows: int, start: int, stop: i
         if stamp_of(entry) != file.stamp:
             raise SourceError(f"{file} has changed since the join was planned: join the new files again.")
         try:
-            with pq.ParquetFile(parts, **_reading(INT96, remote=remote)) as opened:
+            with pq.ParquetFile(parts, **_reading(PARQUET, remote=remote)) as opened:
                 yield from read_rows(
                     opened, str(file), names, most_rows, start, stop, use_threads=False, by_group=remote
                 )
