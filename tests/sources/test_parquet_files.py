@@ -1,7 +1,7 @@
 """Parquet files as sources: every row once, in order, from any position."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 import dovetail
 from dovetail.errors import InputError, SourceError
 from dovetail.sources.parquet_files import ParquetSource, parquet_source
 from dovetail.sources.protocol import TableScan, read_some
 
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 TABLE = pa.table({"k": np.arange(1000), "s": [f"s{k}" for k in range(1000)]})
 
 
@@ -105,6 +107,34 @@ def test_columns_in_names_of_directories(tmp_path: Path) -> None:
     assert table.column_names == ["k", "s", "year"]
     assert table.column("year").to_pylist() == [2025] * 500 + [2026] * 500
     assert source(tmp_path, ["year"]).to_table().num_rows == 1000
+
+
+@pytest.mark.parametrize(
+    ("names", "type_", "values"),
+    [
+        (["2026-01-31", NO_VALUE, "2024-02-29"], pa.date32(), [date(2026, 1, 31), None, date(2024, 2, 29)]),
+        (["2026-01-31", "2026-02-30"], pa.string(), ["2026-01-31", "2026-02-30"]),
+        (["2026-01-31", "1"], pa.string(), ["2026-01-31", "1"]),
+        (["7", "08"], pa.int32(), [7, 8]),
+        (["7", "-20260131235959"], pa.int64(), [7, -20260131235959]),
+        (["7", NO_VALUE, "2.5"], pa.float64(), [7, None, 2.5]),
+        (["a%2Fb", "1 2"], pa.string(), ["a/b", "1 2"]),
+    ],
+)
+@pytest.mark.parametrize("format_", ["parquet", "csv"])
+def test_types_of_columns_in_names_of_directories(
+    tmp_path: Path, names: list[str], type_: pa.DataType, values: list[Any], format_: str
+) -> None:
+    for number, name in enumerate(names):
+        (tmp_path / f"part={name}").mkdir()
+        rows = pa.table({"n": [number]})
+        if format_ == "csv":
+            csv.write_csv(rows, tmp_path / f"part={name}" / "a.csv")
+        else:
+            pq.write_table(rows, tmp_path / f"part={name}" / "a.parquet")
+    joined = dovetail.join(str(tmp_path), pa.table({"n": range(3)}), "l.n = r.n").sort_by("n")
+    assert joined["part"].type == type_
+    assert joined["part"].to_pylist() == values
 
 
 def test_places_of_a_table_and_of_files(directory: Path) -> None:

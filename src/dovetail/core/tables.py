@@ -17,6 +17,7 @@ from pyarrow import csv
 from dovetail.core.categories import is_ordered, with_order
 from dovetail.core.file_formats import format_of
 from dovetail.core.pandas_frames import table_of
+from dovetail.core.partitions import partition_types
 from dovetail.errors import InputError
 
 CSV = ds.CsvFileFormat(
@@ -42,7 +43,11 @@ def dataset_of(path: Path) -> ds.Dataset:
     """The file or directory as a dataset; opening it reads only the schema."""
     name = format_of(path)
     try:
-        return ds.dataset(path, format=_READ_AS.get(name, name), partitioning="hive" if path.is_dir() else None)
+        found = ds.dataset(path, format=_READ_AS.get(name, name), partitioning="hive" if path.is_dir() else None)
+        types = partition_types(found)
+        if types is None:
+            return found
+        return ds.dataset(path, format=_READ_AS.get(name, name), partitioning=ds.partitioning(types, flavor="hive"))
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as {name}: {error}") from error
 
