@@ -27,7 +27,7 @@ from dovetail.core.addresses import redacted
 from dovetail.errors import ConditionError, DovetailError
 from dovetail.sources.parquet_files import File, Footer, ParquetRows, Stamp, group_sizes, read_footer, row_bytes
 from dovetail.spark.frames.file_systems import stored_file
-from dovetail.spark.frames.parquet_types import conversion, difference
+from dovetail.spark.frames.parquet_types import absent_columns, conversion, difference
 from dovetail.spark.frames.schemas import arrow_schema, session_zone
 from dovetail.spark.versions import arrow_type
 from dovetail.storage.store import Store
@@ -65,6 +65,7 @@ class _Facts(NamedTuple):
     groups: tuple[int, ...]
     stamp: Stamp
     whole: tuple[bool, ...]  # by column
+    absent: set[str]
     row_bytes: int
 
 
@@ -96,8 +97,9 @@ def plain_read(frame: DataFrame, most_files: int | None = None, *, with_filtered
     stored = [name for name in columns if name not in layout.names and name != MARK]
     fields = dict(zip(columns, schema, strict=True))
     facts = _read_facts(found, stored, pa.schema([fields[name].with_name(name) for name in stored]))
+    marks = {MARK: True} if MARK in columns else {}
     files = [
-        File(store, name, known.groups, known.stamp, {**values, MARK: True} if MARK in columns else values)
+        File(store, name, known.groups, known.stamp, {**values, **marks, **dict.fromkeys(known.absent)})
         for (store, name, values), known in zip(found, facts, strict=True)
     ]
     whole = {name: all(known.whole[i] for known in facts) for i, name in enumerate(stored)} | {MARK: True}
@@ -167,7 +169,10 @@ def _read_facts(found: Sequence[_Found], columns: Sequence[str], schema: pa.Sche
         except NotPlainError as error:
             return refused.setdefault(store, error)
         whole = tuple(_is_whole(footer.metadata, column) for column in columns)
-        return _Facts(group_sizes(footer.metadata), footer.stamp, whole, row_bytes([footer.metadata], schema))
+        width = row_bytes([footer.metadata], schema)
+        return _Facts(
+            group_sizes(footer.metadata), footer.stamp, whole, absent_columns(footer.metadata, columns), width
+        )
 
     first = [read(file) for file in found[:1]]  # checked first, so that not all requests fail
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -36,15 +36,24 @@ def difference(path: str, footer: pq.FileMetaData, columns: Sequence[str], schem
     if any(key.startswith(LEGACY) for key in known) or (WRITER in known and _release(known[WRITER]) < OLD):
         return f"{path} has dates in an old calendar"
     stored = footer.schema.to_arrow_schema()
+    absent = absent_columns(footer, columns)
     leaves = (footer.schema.column(number).physical_type for number in range(len(footer.schema.names)))
     types = [_with_instants(field.type, leaves) for field in stored]
     for name, field in zip(columns, schema, strict=True):
+        if name in absent:
+            continue
         found = stored.get_all_field_indices(name)
         if len(found) != 1:
             return f"{path} has no column called exactly {name}"
         if not _reads_as(types[found[0]], field.type):
             return f"{name} is {types[found[0]]} in {path}, and {field.type} in Spark"
     return None
+
+
+def absent_columns(footer: pq.FileMetaData, columns: Sequence[str]) -> set[str]:
+    """Columns that a file does not have, since they were added to the table later: all nulls for Spark."""
+    stored = {name.lower() for name in footer.schema.to_arrow_schema().names}
+    return {name for name in columns if name.lower() not in stored}
 
 
 def _release(version: bytes) -> tuple[int, ...]:
