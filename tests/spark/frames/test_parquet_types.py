@@ -119,7 +119,7 @@ def test_calendars(session: SparkSession, tmp_path: Path, version: str | None) -
             plain_read(frame)
         return
     check(frame)
-    session.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY")
+    session.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "Legacy")
     try:
         with pytest.raises(NotPlainError, match=r"by spark\.sql\.parquet\.datetimeRebaseModeInRead"):
             plain_read(frame)

@@ -16,8 +16,8 @@ LEGACY = b"org.apache.spark.legacy"  # keys of files with dates in the old calen
 WRITER = b"org.apache.spark.version"
 OLD = (3, 1)  # earlier releases write dates in the old calendar without such a key
 CONVERSIONS = {
-    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
-    "spark.sql.parquet.int96RebaseModeInRead": "LEGACY",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "legacy",
+    "spark.sql.parquet.int96RebaseModeInRead": "legacy",
     "spark.sql.parquet.int96TimestampConversion": "true",
 }
 """Settings with which Spark changes the dates and times of some files."""
@@ -27,7 +27,7 @@ def conversion(spark: SparkSession, schema: pa.Schema) -> str | None:
     """The setting with which Spark may change values of these columns."""
     if not any(map(_has_times, schema.types)):
         return None
-    return next((name for name, value in CONVERSIONS.items() if spark.conf.get(name, None) == value), None)
+    return next((name for name, value in CONVERSIONS.items() if (spark.conf.get(name) or "").lower() == value), None)
 
 
 def difference(path: str, footer: pq.FileMetaData, columns: Sequence[str], schema: pa.Schema) -> str | None:
@@ -82,7 +82,7 @@ def _with_instants(type_: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
         return pa.map_(key, item)
     if t.is_list(type_) or t.is_large_list(type_) or t.is_fixed_size_list(type_):
         return pa.list_(type_.value_field.with_type(_with_instants(type_.value_type, leaves)))
-    return INSTANT if next(leaves) == "INT96" else type_
+    return INSTANT if next(leaves, None) == "INT96" else type_
 
 
 def _reads_as(found: pa.DataType, wanted: pa.DataType) -> bool:
