@@ -139,5 +139,10 @@ def test_columns_that_were_added_later(session: SparkSession, tmp_path: Path) ->
     joined = dovetail.join(frame, frame.where("n IS NULL"), "l.id >= r.id", "left", cells=2)
     spark = frame.alias("l").join(frame.where("n IS NULL").alias("r"), F.expr("l.id >= r.id"), "left")
     assert sorted(map(str, joined.collect())) == sorted(str(row) for row in spark.toDF(*joined.columns).collect())
+    pq.write_table(pa.table({"id": [6], "text": ["x" * 1000]}), tmp_path / "6.parquet")
+    wide = session.read.schema("id bigint, text string").parquet(
+        str(tmp_path / "0.parquet"), str(tmp_path / "6.parquet")
+    )
+    assert plain_read(wide).rows.total_bytes() > 3000  # else batches would be too large
     with pytest.raises(NotPlainError, match=r"2\.parquet has no column called exactly n"):  # Spark reads N
         plain_read(read.parquet(str(tmp_path)))

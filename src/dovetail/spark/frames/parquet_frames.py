@@ -104,7 +104,8 @@ def plain_read(frame: DataFrame, most_files: int | None = None, *, with_filtered
     ]
     whole = {name: all(known.whole[i] for known in facts) for i, name in enumerate(stored)} | {MARK: True}
     without_nulls = [whole.get(name, False) for name in columns]
-    width = next((known.row_bytes for known in facts if known.groups), 0) + 8 * (len(columns) - len(stored))
+    widths = [known.row_bytes for known in facts if known.groups]  # files may lack columns that others have
+    width = max(widths, default=0) + 8 * (len(columns) - len(stored))
     return PlainRead(ParquetRows(files, columns, schema, width, without_nulls), tuple(filters))
 
 
