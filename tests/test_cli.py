@@ -136,19 +136,21 @@ def test_csv_and_json(inputs: list[object], tmp_path: Path, format_: str, live: 
 def test_values_that_csv_and_json_do_not_have(tmp_path: Path) -> None:
     """All values written as JSON are accepted by any JSON parser."""
     values = {"x": [float("nan")], "n": [Decimal("1.50")], "d": [date(2026, 1, 2)], "b": [b"\x01"], "s": [[None]]}
-    table = pa.table({"k": [1], **values, "e": pa.array(["a"]).dictionary_encode()})
+    u = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(15) + b"\x01"], pa.binary(16)))
+    table = pa.table({"k": [1], **values, "e": pa.array(["a"]).dictionary_encode(), "u": u})
     pq.write_table(table, tmp_path / "a.parquet")
     inputs = ["--left", tmp_path / "a.parquet", "--right", tmp_path / "a.parquet", "--in-process"]
     request = ["join", *inputs, "--on", "l.k = r.k", "--how", "left_semi"]
     (line,) = dovetail(*request, "--format", "json").stdout.splitlines()
     expected = {"k": 1, "x": "NaN", "n": 1.5, "d": "2026-01-02", "b": "01", "s": [None], "e": "a"}
+    expected |= {"u": "00000000-0000-0000-0000-000000000001"}
     assert json.loads(line, parse_constant=pytest.fail) == expected
     refused = dovetail(*request, "--format", "csv")
     assert refused.returncode == 2
     assert "CSV cannot hold lists and structs: s." in refused.stderr
     assert (
-        dovetail(*request, "--format", "csv", "--select", "k, n, d, e").stdout.splitlines()[1]
-        == '1,1.50,2026-01-02,"a"'
+        dovetail(*request, "--format", "csv", "--select", "k, n, d, e, u").stdout.splitlines()[1]
+        == '1,1.50,2026-01-02,"a","00000000-0000-0000-0000-000000000001"'
     )
 
 

@@ -187,10 +187,19 @@ def _csv_writer(write: Callable[[bytes], Any]) -> Write:
     def write_table(table: pa.Table) -> None:
         text = io.BytesIO()
         options = pyarrow.csv.WriteOptions(include_header=header.pop() if header else False)
-        pyarrow.csv.write_csv(_without_dictionaries(table), text, options)
+        pyarrow.csv.write_csv(_without_dictionaries(_with_texts(table)), text, options)
         write(text.getvalue())
 
     return write_table
+
+
+def _with_texts(table: pa.Table) -> pa.Table:
+    """Text instead of types that CSV does not have, such as UUID."""
+    for number, field in enumerate(table.schema):
+        if isinstance(field.type, pa.BaseExtensionType):
+            texts = [None if value is None else str(value) for value in table.column(number).to_pylist()]
+            table = table.set_column(number, field.name, pa.array(texts, pa.string()))
+    return table
 
 
 def _without_dictionaries(table: pa.Table) -> pa.Table:
